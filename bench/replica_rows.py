@@ -12,9 +12,9 @@ from pathlib import Path
 from typing import Any
 
 from bench.rows import NotRunError, Pair, Round, Row, Scene
-from tests.interaction.network.lanes import lane
+from tests.interaction.network.lanes import open_lane
 from tests.interaction.network.wires import Connection, connection
-from tests.interaction.replicas.callers import Caller, answered, is_done, restart_under, result_over
+from tests.interaction.replicas.callers import Caller, has_succeeded, restart_under, result_over, with_answers
 from tests.interaction.replicas.scene import HAPROXY, REDIS, TOKENS, Replicas, replicas
 
 SESSIONS = 20
@@ -62,13 +62,13 @@ async def _sessions(cluster: Replicas, _root: Path) -> Pair:
     async with AsyncExitStack() as stack:
         lanes = [
             await stack.enter_async_context(
-                lane("session", cluster.url, str(number), TOKENS["ada"], (), f"127.0.0.{number + 1}")
+                open_lane("session", cluster.url, str(number), TOKENS["ada"], (), f"127.0.0.{number + 1}")
             )
             for number in range(SESSIONS)
         ]
         for _ in range(3):
             results = await asyncio.gather(*(session.call(PLAIN["name"], **PLAIN["arguments"]) for session in lanes))
-            is_ok = [was_ok and is_done(result) for was_ok, result in zip(is_ok, results, strict=True)]
+            is_ok = [was_ok and has_succeeded(result) for was_ok, result in zip(is_ok, results, strict=True)]
     return Pair(sum(is_ok))
 
 
@@ -78,7 +78,7 @@ async def _questions(cluster: Replicas, root: Path) -> Pair:
     for number in range(QUESTIONS):
         (root / "new.txt").unlink(missing_ok=True)
         async with connection(urls[number % 3]) as first, connection(urls[(number + 1) % 3]) as second:
-            count += is_done(await result_over(second, answered(TOOL, await result_over(first, TOOL))))
+            count += has_succeeded(await result_over(second, with_answers(TOOL, await result_over(first, TOOL))))
     return Pair(count)
 
 
@@ -89,9 +89,9 @@ async def _races(cluster: Replicas, root: Path) -> Pair:
         wires = [await stack.enter_async_context(connection(url)) for url in cluster.urls.values()]
         for number in range(RACES):
             (root / "new.txt").unlink(missing_ok=True)
-            answer = answered(TOOL, await result_over(wires[number % 3], TOOL))
+            answer = with_answers(TOOL, await result_over(wires[number % 3], TOOL))
             results = await asyncio.gather(*(result_over(wire, answer) for wire in wires))
-            failures += sum(map(is_done, results)) != 1
+            failures += sum(map(has_succeeded, results)) != 1
     return Pair(failures)
 
 
@@ -110,12 +110,12 @@ async def _restart(cluster: Replicas, root: Path) -> Pair:
         for number in range(CLIENTS)
     ]
     await restart_under(callers, cluster)
-    lost_calls = [call for caller in callers for call in caller.lost]
-    reported = Counter(call for caller in callers for call in caller.done)
+    lost_calls = [call for caller in callers for call in caller.lost_calls]
+    reported = Counter(call for caller in callers for call in caller.completed_calls)
     executed = Counter(ledger.read_text().split())
     # Calls that were reported but not executed, or executed but not reported, or executed twice
     mismatches = (reported - executed) + (executed - reported)
-    reopened = sum(caller.begun_again for caller in callers if caller.begun_again) - CLIENTS // 2
+    reopened = sum(caller.session_count for caller in callers if caller.session_count) - CLIENTS // 2
     first_lost = f"; first lost: {lost_calls[0][:200]}" if lost_calls else ""
     note = f"{reported.total():,} calls, {reopened} sessions begun again{first_lost}"
     return Pair(len(lost_calls) + mismatches.total(), note=note)
@@ -155,11 +155,11 @@ def _cost(
 
 async def _question(wire: Connection) -> None:
     """Answer a question with no: this does the same work as a yes, except for writing the file."""
-    assert (await result_over(wire, answered(TOOL, await result_over(wire, TOOL), "deny")))["isError"]
+    assert (await result_over(wire, with_answers(TOOL, await result_over(wire, TOOL), "deny")))["isError"]
 
 
 async def _plain(wire: Connection) -> None:
-    assert is_done(await result_over(wire, PLAIN))
+    assert has_succeeded(await result_over(wire, PLAIN))
 
 
 ROWS = (

@@ -280,7 +280,7 @@ async def _log_of_server(spinner: Spinner) -> AsyncGenerator[TextIO]:
 
 
 def _with_copied_output(result: Json) -> Json:
-    """Copy the file with a long output, which ends with the server; return the result with the copy's path. Blocks."""
+    """Copy a long output's file, which disappears with the server; return the result with the copy's path. Blocks."""
     path = as_mapping(as_mapping(result.get("_meta")).get(FACTS_KEY)).get("outputFile")
     folder = tempfile.gettempdir()
     # Check the path, because an upstream could name any file as its output file.
@@ -332,7 +332,7 @@ async def _ask(params: Json, *, is_sure: bool) -> Json:
     if params.get("mode") == "url":
         if not sys.stdin.isatty():
             raise MCPError(json_rpc.INVALID_REQUEST, "Nobody can open an address here.")
-        show(question_text(message), f"Open it in a browser: {params.get('url')}", stream=sys.stderr)
+        show(question_text(message), f"Open this address in a browser: {params.get('url')}", stream=sys.stderr)
         return {"action": "accept"}
     if is_sure and is_consent(schema):
         return {"action": "accept", "content": {DECISION: Decision.ONCE.value}}

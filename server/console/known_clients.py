@@ -11,9 +11,9 @@ from dataclasses import dataclass, field
 from glob import glob
 from typing import Any, Literal, cast
 
-from server.settings.agent_cli import AGENT_CLIS, FILE, CliName
 from server.settings.canonical_form import adapt_servers
 from server.settings.document_editor import JsonDocument, MemberPath, toml_tree
+from server.settings.gemini_and_qwen_files import AGENT_CLIS, FILE, CliName
 from server.settings.models import OAuthSettings, UpstreamSettings
 from server.settings.section_model import Diagnostics, SettingsError, dotted, keys_of
 from server.settings.settings_files import Tree, home_folder, parse, read_regular, table_at, value_at

@@ -212,7 +212,7 @@ def _replica(report: SettingsReport) -> Replica:
 
 
 def _with_logins(report: SettingsReport, work: Callable[[LoginStore | None], Awaitable[int]]) -> int:
-    """Run a command on the stored logins; `None` if there is no place for logins (no shared store, no state folder)."""
+    """Run `work` on the stored logins, or on `None` without a place for them (no shared store, no state folder)."""
     replica = _replica(report)
 
     async def run() -> int:

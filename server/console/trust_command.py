@@ -10,8 +10,8 @@ from typing import Any, cast
 from server.console import CommandFailure
 from server.console.terminal import ask, note
 from server.console.user_files import not_written
-from server.settings.agent_cli import AGENT_CLIS, CliName
 from server.settings.canonical_form import canonicalise
+from server.settings.gemini_and_qwen_files import AGENT_CLIS, CliName
 from server.settings.load import load_settings
 from server.settings.section_model import Diagnostics, SettingsError, dotted
 from server.settings.settings_display import as_text, command_text, describe_entry, is_remote

@@ -27,7 +27,7 @@ from anyio.streams.buffered import BufferedByteReceiveStream
 
 from server import VERSION
 from server.administration.log import HISTORY
-from server.administration.running_server import RunningServer
+from server.administration.server_controls import RunningServer
 from server.protocol.json_rpc import Json
 from server.settings.settings_files import runtime_folders
 from tools.files.path_opener import is_ours

@@ -10,7 +10,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from server.administration.log import HISTORY
-from server.administration.running_server import RunningServer
+from server.administration.server_controls import RunningServer
 from server.requests.recent_calls import RecordedCall
 from server.settings.section_model import dotted
 from server.settings.settings_display import as_text, shown_value

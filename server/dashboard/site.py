@@ -35,7 +35,7 @@ from starlette.routing import Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from server.administration.log import HISTORY
-from server.administration.running_server import RunningServer
+from server.administration.server_controls import RunningServer
 from server.dashboard import sections
 from server.questions.client_confirmer import PendingQuestion
 from server.transports.http_server import ClientConnection, WebServer

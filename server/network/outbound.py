@@ -20,7 +20,7 @@ import anyio
 import httpx2
 from pydantic_core import from_json
 
-from server.network.sent_secrets import quoted
+from server.network.echoed_secrets import quoted
 from server.protocol.json_rpc import Json, as_mapping
 from tools.machine.threads import THREADS, lend_threads
 

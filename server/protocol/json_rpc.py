@@ -246,8 +246,9 @@ def fields_of(message: Message) -> Json:
 
 
 NOT_A_MESSAGE = (
-    'This is not a valid JSON-RPC 2.0 message: it needs "jsonrpc": "2.0", a "method" that is a string, "params" '
-    "that are an object without lone surrogates, and, for a request, an id that is a string or a whole number."
+    'This is not a valid MCP message. A request or notification needs "jsonrpc": "2.0" and a "method" that is a '
+    'string. "params" may be omitted; otherwise it is an object without lone surrogates. The id of a request is a '
+    "string or a whole number."
 )
 
 

@@ -33,6 +33,7 @@ from server.protocol.revisions import (
     MODERN_PROTOCOL_VERSIONS,
     PROTOCOL_VERSION_META_KEY,
     SERVER_INFO_META_KEY,
+    negotiated_revision,
 )
 from tools.contract.display import visible_line
 from tools.machine.cached_properties import cached_property
@@ -210,7 +211,7 @@ class RequestTable:
         connection = ctx.connection
         if ctx.method == "initialize":
             params = ctx.params or {}
-            connection.protocol_version = _negotiated(params)
+            connection.protocol_version = negotiated_revision(params.get("protocolVersion"))
             connection.client_info = as_mapping(params.get("clientInfo"))
             connection.client_name = display_name(connection.client_info)
             connection.capabilities = capabilities_of(params.get("capabilities"))
@@ -259,7 +260,7 @@ class RequestTable:
 
     async def _initialize(self, ctx: RequestContext) -> Json:
         return {
-            "protocolVersion": _negotiated(ctx.params or {}),
+            "protocolVersion": negotiated_revision((ctx.params or {}).get("protocolVersion")),
             "capabilities": self._capabilities(),
             "serverInfo": {**our_name(), "title": OUR_TITLE},
             **({"instructions": self.instructions} if self.instructions is not None else {}),
@@ -284,11 +285,6 @@ def our_name() -> Json:
 def input_required(requests: Json, state: str) -> Json:
     """Return questions (2026-07-28 revision); the client repeats its request with the answers and this state."""
     return {"resultType": "input_required", "inputRequests": requests, "requestState": state}
-
-
-def _negotiated(params: Json) -> str:
-    requested = params.get("protocolVersion")
-    return requested if requested in HANDSHAKE else LATEST_HANDSHAKE_VERSION
 
 
 def display_name(client_info: Json) -> str:

@@ -29,6 +29,11 @@ _PLAIN = re.compile(r"[\x21-\x7e](?:[\x20-\x7e]*[\x21-\x7e])?")
 _ENCODED = re.compile(r"=\?base64\?(.*)\?=", re.DOTALL)
 
 
+def negotiated_revision(requested: object) -> str:
+    """Return the revision of a session: the one that the client requests, or the latest that has a handshake."""
+    return next((version for version in HANDSHAKE_PROTOCOL_VERSIONS if version == requested), LATEST_HANDSHAKE_VERSION)
+
+
 def header_of(headers: Iterable[tuple[bytes, bytes]], header: bytes) -> str | None:
     return next((value.decode("latin-1") for name, value in headers if name == header), None)
 

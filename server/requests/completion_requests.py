@@ -12,7 +12,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 
 from server.protocol.file_uris import ON_WINDOWS, template_value, typed_path
-from tools.builtin.file_requests import MAX_VALUES
+from tools.builtin.internal_file_tools import MAX_VALUES
 from tools.contract.confirmation import Question
 from tools.contract.tool_results import FunctionCall, ToolResult
 from tools.files.find.path_suggestions import last_typed, quoted_path

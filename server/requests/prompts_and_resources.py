@@ -225,7 +225,7 @@ class FileRequests:
     @cached_property
     def _internal_runner(self) -> ToolRunner:
         """The call flow for internal calls. Each of its tools has the name of the tool whose rules it follows."""
-        from tools.builtin.file_requests import (  # noqa: PLC0415 - loaded on first use
+        from tools.builtin.internal_file_tools import (  # noqa: PLC0415 - loaded on first use
             CompletePathTool,
             FileResourceTool,
         )

@@ -171,7 +171,7 @@ class ToolRequests:
         }
         hidden_names = {name for name, is_useful in conditions.items() if not is_useful}
         tools = [tool for tool in self.registry.get_all_tools() if tool.is_listed]
-        if self.is_built_in:  # otherwise upstreams can use these names
+        if self.is_built_in:  # without built-in tools, upstreams can use these names
             tools = [tool for tool in tools if tool.name not in hidden_names]
         return [tool for tool in tools if self.runner.policy.why_not_offered(tool.traits, rights) is None]
 

@@ -16,8 +16,8 @@ from typing import Any, NamedTuple, cast
 from pydantic import ValidationError
 
 from server.settings import workspace_trust
-from server.settings.agent_cli import AGENT_CLIS, FILE, CliName, expand_variables, translate
 from server.settings.canonical_form import canonicalise
+from server.settings.gemini_and_qwen_files import AGENT_CLIS, FILE, CliName, expand_variables, translate
 from server.settings.layers import FileState, Layer, MergedLayers, SettingsFile, SettingsScope
 from server.settings.models import Settings, UpstreamSettings
 from server.settings.section_model import (

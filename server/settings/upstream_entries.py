@@ -302,7 +302,7 @@ _TAKES_VALUE = re.compile(
 
 
 def own_options(command: Any, args: Any) -> list[str] | None:
-    """Return the options that a command line passes to this program, even indirectly; `None` without such a start."""
+    """Return the options that a command line passes to this program, even indirectly; `None` if it starts another."""
     if not isinstance(command, str):
         return None
     words = [command, *(map(str, cast("list[Any]", args)) if isinstance(args, list) else ())]

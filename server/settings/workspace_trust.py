@@ -17,7 +17,7 @@ from copy import deepcopy
 from dataclasses import dataclass
 from typing import Any, cast
 
-from server.settings.agent_cli import FILE, AgentCli, translate
+from server.settings.gemini_and_qwen_files import FILE, AgentCli, translate
 from server.settings.layers import REFUSING, FileState, Layer, SettingsFile, SettingsScope
 from server.settings.section_model import Diagnostics, KeyPath, SettingsError, dotted, key_paths
 from server.settings.settings_files import (

@@ -33,7 +33,7 @@ class Replica:
         return self.store.is_shared and bool(self.seal_keys)
 
     def keys_for(self, purpose: str) -> list[bytes]:
-        """Return the keys for one purpose, useless for others, current one first; without shared keys, a random one."""
+        """Return the keys for one purpose, useless for others, current one first; without shared keys, a new one."""
         return [hmac.digest(key, purpose.encode(), "sha256") for key in self.seal_keys] or [os.urandom(32)]
 
 

@@ -227,7 +227,8 @@ class Dispatcher:
 
     def fail_question(self, identity: AnyId | None) -> None:
         """Fail the open question with this id, because the client's response to it is malformed."""
-        future = None if identity is None or isinstance(identity, float) else self._questions.get(identity)
+        is_usable = isinstance(identity, str | int)
+        future = self._questions.get(comparable_id(identity)) if is_usable else None
         if future is not None and not future.done():
             future.set_exception(MCPError(INVALID_REQUEST, "The client's answer is not a JSON-RPC response."))
 

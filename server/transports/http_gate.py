@@ -15,7 +15,7 @@ from starlette.routing import Route, request_response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from server.clients.client_request import PRINCIPAL, Principal, TokenRefusedError
-from server.transports.http_messages import OPEN_REQUEST, RefusedError, refuse
+from server.transports.http_messages import OPEN_REQUEST, RequestRefusedError, refuse
 from server.transports.http_options import LOOPBACK_NAMES, HttpOptions
 
 if TYPE_CHECKING:
@@ -98,7 +98,7 @@ class HttpGate:
             return
         try:
             await self._endpoint(scope, receive, send)
-        except RefusedError as refusal:
+        except RequestRefusedError as refusal:
             await refuse(refusal.status, refusal.error, send, refusal.headers)
         except ClientDisconnect:
             pass  # nobody would receive a response

@@ -36,7 +36,7 @@ _PING = b": ping\r\n\r\n"
 
 
 @dataclass(eq=False)
-class RefusedError(Exception):
+class RequestRefusedError(Exception):
     """An HTTP request is refused; `HttpGate` sends the response."""
 
     status: int
@@ -50,14 +50,14 @@ async def read_posted(
     """Return the posted message or batch, and its bytes.
 
     Raises:
-        RefusedError: The message is refused.
+        RequestRefusedError: The message is refused.
         ClientDisconnect: The client is gone.
     """
     headers = dict(scope["headers"])
     content_length, kind = headers.get(b"content-length", b"0"), headers.get(b"content-type", b"")
     size = int(content_length) if content_length.isdigit() else 0
     if size <= max_bytes and kind.partition(b";")[0].strip().lower() != b"application/json":
-        raise RefusedError(HTTPStatus.BAD_REQUEST, "The Content-Type header must be application/json.")
+        raise RequestRefusedError(HTTPStatus.BAD_REQUEST, "The Content-Type header must be application/json.")
     pieces: list[bytes] = []
     while size <= max_bytes:
         message = await receive()
@@ -71,19 +71,22 @@ async def read_posted(
         if len(body) > max_bytes:
             break
         parse = partial(_parse, body, takes_batches)
-        return await THREADS.run(parse) if len(body) > LARGE_BYTES else parse(), body
+        parsed = await THREADS.run(parse) if len(body) > LARGE_BYTES else parse()
+        if isinstance(parsed, dict):
+            raise RequestRefusedError(HTTPStatus.BAD_REQUEST, parsed)
+        return parsed, body
     text = f"The body is longer than {max_bytes} bytes (limits.requestBytes) and was not read. Send less at once."
-    raise RefusedError(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, text)
+    raise RequestRefusedError(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, text)
 
 
-def _parse(body: bytes, takes_batches: bool) -> Message | list[Message]:
+def _parse(body: bytes, takes_batches: bool) -> Message | list[Message] | Json:
+    """Parse a body, or return the error that refuses it: an error raised in a thread would keep the body in a cycle."""
     try:
         return read_of_client(body, takes_batches=takes_batches)
     except BatchError as error:
-        raise RefusedError(HTTPStatus.BAD_REQUEST, str(error)) from None
+        return error_of(None, str(error))
     except ValueError:
-        error = refusal_of_unreadable(body, is_post=True)
-        raise RefusedError(HTTPStatus.BAD_REQUEST, error or error_of(None, "")) from None
+        return refusal_of_unreadable(body, is_post=True) or error_of(None, "")
 
 
 async def say_accepted(send: Send, body: bytes = b"") -> None:

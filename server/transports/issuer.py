@@ -29,7 +29,7 @@ from mcp.client.auth.utils import build_oauth_authorization_server_metadata_disc
 from pydantic_core import from_json
 
 from server.clients.client_request import Principal, TokenRefusedError
-from server.network.outbound import LongAnswerError, NoJsonAnswerError, fetch_json, is_safe
+from server.network.outbound import ANSWER_BYTES, LongAnswerError, NoJsonAnswerError, fetch_json, is_safe
 from server.protocol.json_rpc import Json, as_list, as_mapping
 from server.settings import SettingsError
 from server.settings.models import IssuerSettings
@@ -206,7 +206,9 @@ class Issuer:
                     self._has_fetch_failed = False
                 except (NoJsonAnswerError, LongAnswerError) as error:
                     self._keys_url = self.settings.jwks_uri or ""  # the keys may have moved
-                    logger.warning("the keys of %s could not be fetched: it %s", self.settings.issuer, error)
+                    is_long = isinstance(error, LongAnswerError)
+                    reason = f"sent a response of more than {ANSWER_BYTES:,} bytes" if is_long else error
+                    logger.warning("the keys of %s could not be fetched: it %s", self.settings.issuer, reason)
             if (key := self._matching_key(kid, algorithm)) is not None:
                 return key
             if self._has_fetch_failed:

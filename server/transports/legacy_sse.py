@@ -26,7 +26,7 @@ from server.transports.http_messages import (
     SERVER_ENDS,
     ClientWatch,
     EventStream,
-    RefusedError,
+    RequestRefusedError,
     read_posted,
     say_accepted,
     send_events,
@@ -105,7 +105,7 @@ class SseSessions:
         """Accept a posted message, once the session has room for it."""
         if scope["method"] != "POST":
             text = f"/messages does not accept {scope['method']}."
-            raise RefusedError(HTTPStatus.METHOD_NOT_ALLOWED, text, {"Allow": "POST"})
+            raise RequestRefusedError(HTTPStatus.METHOD_NOT_ALLOWED, text, {"Allow": "POST"})
         http_request = HttpRequest(scope, receive)
         principal, name = principal_of(http_request), None
         with suppress(ValueError):
@@ -114,16 +114,16 @@ class SseSessions:
         owner = None if principal is None else principal.owner
         if name is None or session is None or session.owner != owner:
             text = "There is no such session: it has ended, or never existed. Open another one at /sse."
-            raise RefusedError(HTTPStatus.BAD_REQUEST if name is None else HTTPStatus.NOT_FOUND, text)
+            raise RequestRefusedError(HTTPStatus.BAD_REQUEST if name is None else HTTPStatus.NOT_FOUND, text)
         takes_batches = session.dispatcher.takes_batches
         message, body = await read_posted(scope, receive, self._max_bytes, takes_batches=takes_batches)
         if principal is not None and session.request is not None:
             session.request.deadline = max(session.request.deadline, anyio.current_time() + principal.seconds_left)
         await session.wait_for_room()
         if isinstance(message, Request) and session.dispatcher.has_open(message.id):
-            raise RefusedError(HTTPStatus.BAD_REQUEST, error_of(message.id, ID_IS_TAKEN))
+            raise RequestRefusedError(HTTPStatus.BAD_REQUEST, error_of(message.id, ID_IS_TAKEN))
         if session.events.is_ended:
             text = "The session has ended, and nothing was done. Open another one at /sse."
-            raise RefusedError(HTTPStatus.NOT_FOUND, text)
+            raise RequestRefusedError(HTTPStatus.NOT_FOUND, text)
         session.dispatcher.receive(message, body, None, http_request)
         await say_accepted(send, b"Accepted")

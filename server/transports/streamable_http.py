@@ -70,7 +70,7 @@ from server.transports.http_messages import (
     AnswerStream,
     ClientWatch,
     EventStream,
-    RefusedError,
+    RequestRefusedError,
     RequestStream,
     read_posted,
     refuse,
@@ -305,7 +305,7 @@ class StreamableHttp:
                 await self._post_modern(scope, receive, send)
             elif (version := header_of(headers, REVISION_HEADER)) in MODERN_PROTOCOL_VERSIONS:
                 message = f"In the 2026-07-28 revision, /mcp does not accept {method}."
-                raise RefusedError(HTTPStatus.METHOD_NOT_ALLOWED, message, {"Allow": "POST"})
+                raise RequestRefusedError(HTTPStatus.METHOD_NOT_ALLOWED, message, {"Allow": "POST"})
             else:
                 raise _unsupported(None, version or "")
         elif method == "POST":
@@ -317,17 +317,17 @@ class StreamableHttp:
             await send_json(b"null", HTTPStatus.OK, send)
         else:
             message = f"/mcp does not accept {method}."
-            raise RefusedError(HTTPStatus.METHOD_NOT_ALLOWED, message, {"Allow": "GET, POST, DELETE"})
+            raise RequestRefusedError(HTTPStatus.METHOD_NOT_ALLOWED, message, {"Allow": "GET, POST, DELETE"})
 
     def _session(self, scope: Scope) -> HttpSession:
         """Return the session that a request names, or refuse the request."""
         name = header_of(scope["headers"], SESSION_HEADER)
         if not name:
-            raise RefusedError(HTTPStatus.BAD_REQUEST, NO_SESSION)
+            raise RequestRefusedError(HTTPStatus.BAD_REQUEST, NO_SESSION)
         principal = principal_of(HttpRequest(scope))
         session = self.sessions.find(name, None if principal is None else principal.owner)
         if session is None:
-            raise RefusedError(HTTPStatus.NOT_FOUND, NO_SUCH_SESSION)
+            raise RequestRefusedError(HTTPStatus.NOT_FOUND, NO_SUCH_SESSION)
         return session
 
     async def _post(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -380,7 +380,8 @@ class StreamableHttp:
         if (last_event := header_of(scope["headers"], EVENT_HEADER)) is not None:
             if (kept_stream := session.stream_after(last_event)) is None:
                 message = "The stream of this Last-Event-ID is no longer kept. Open another one without that header."
-                raise RefusedError(HTTPStatus.BAD_REQUEST, message)  # 404 would mean that there is no such session
+                # 404 would mean that there is no such session.
+                raise RequestRefusedError(HTTPStatus.BAD_REQUEST, message)
             stream = kept_stream
         self.sessions.take(session)
         try:
@@ -404,7 +405,7 @@ class StreamableHttp:
                 "The body must be one request or one notification: in the 2026-07-28 revision, a server sends no "
                 "requests that a client could answer."
             )
-            raise RefusedError(HTTPStatus.BAD_REQUEST, text)
+            raise RequestRefusedError(HTTPStatus.BAD_REQUEST, text)
         if message.method == "subscriptions/listen":
             _check_accept(scope, STREAM)
         stream = RequestStream() if _accepts(scope, STREAM) else AnswerStream()
@@ -500,9 +501,9 @@ async def _answered(identity: RequestId | None, stream: EventStream, send: Send)
         raise
 
 
-def _unsupported(identity: RequestId | None, version: str) -> RefusedError:
+def _unsupported(identity: RequestId | None, version: str) -> RequestRefusedError:
     error: Json = {"jsonrpc": "2.0", "id": identity, "error": unsupported(version).to_json()}
-    return RefusedError(HTTPStatus.BAD_REQUEST, error)
+    return RequestRefusedError(HTTPStatus.BAD_REQUEST, error)
 
 
 def _accepts(scope: Scope, kind: str) -> bool:
@@ -518,4 +519,4 @@ def _check_accept(scope: Scope, kind: str) -> None:
     """Refuse a request unless its client accepts a content type."""
     if not _accepts(scope, kind):
         types = "application/json, and text/event-stream for messages before a response" if kind == JSON else kind
-        raise RefusedError(HTTPStatus.NOT_ACCEPTABLE, f"The Accept header must contain {types}.")
+        raise RequestRefusedError(HTTPStatus.NOT_ACCEPTABLE, f"The Accept header must contain {types}.")

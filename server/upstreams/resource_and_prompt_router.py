@@ -218,7 +218,7 @@ class ResourceAndPromptRouter:
         self.watching = Watching(self.relay, dependencies.bus)
 
     def start(self, tasks: TaskGroup, ctx: RequestContext | None) -> None:
-        """Start the upstreams, once. `ctx` is the client's request that triggers the start, if any."""
+        """Start the upstreams. Call this only once. `ctx` is the client's request that triggers it, if any."""
         if self.pool.approvals is not None:
             tasks.start_soon(self.pool.approvals.follow, name="approvals")
         has_one_client = self._dependencies.served_over == "stdio"

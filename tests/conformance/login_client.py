@@ -1,10 +1,11 @@
-"""What the conformance suite takes for a client that logs in: our server, with a person before it.
+"""The client that the conformance suite tests in its login scenarios: the product, with a simulated person.
 
-`login_client.py COMMAND... FOLDER URL`, where COMMAND starts our server over stdio, and a file in FOLDER with the name
-of the scenario says that not all calls have succeeded. The suite says in the environment which scenario it is, in which
-revision, and what a client knows before. Our server gets an entry for the suite's server, and a client that opens every
-address it is shown; all tools are called until none is left that wants a login. The suite judges by what its servers
-have seen.
+Usage: `login_client.py COMMAND... FOLDER URL`. COMMAND starts the product over stdio. URL is the suite's server, which
+the product gets as its upstream. The client opens every link that it is shown, and calls all tools until none needs a
+login. If not all calls succeed, it leaves a file in FOLDER with the name of the scenario.
+
+The suite sets the scenario, the revision, and the client's prior knowledge in the environment. It judges by the
+requests that its servers get.
 """
 
 from __future__ import annotations
@@ -31,28 +32,28 @@ ALIAS = "fixture"
 LOGIN = f"{ALIAS}__login"
 
 ROUNDS = 3
-"""A login, a further one for more rights or at another server, and one to see that it is not asked for again."""
+"""Rounds of calls: one for a login, one for another login (for more rights or at another server), and one without."""
 
 
-def oauth(scenario: str, known: dict[str, str]) -> dict[str, Any]:
-    """What our settings say of a login, from what the suite says that a client knows."""
-    said: dict[str, Any] = {}
-    if "client_id" in known:
-        said["clientId"] = known["client_id"]
-    if "client_secret" in known:
-        said["clientSecret"] = known["client_secret"]
-    if "private_key_pem" in known:
-        said["privateKey"] = known["private_key_pem"]
-        said["signingAlgorithm"] = known.get("signing_algorithm", "ES256")
+def oauth_settings(scenario: str, client_context: dict[str, str]) -> dict[str, Any]:
+    """Return the product's login settings for what the suite says the client knows."""
+    settings: dict[str, Any] = {}
+    if "client_id" in client_context:
+        settings["clientId"] = client_context["client_id"]
+    if "client_secret" in client_context:
+        settings["clientSecret"] = client_context["client_secret"]
+    if "private_key_pem" in client_context:
+        settings["privateKey"] = client_context["private_key_pem"]
+        settings["signingAlgorithm"] = client_context.get("signing_algorithm", "ES256")
     if scenario.startswith("auth/client-credentials"):
-        said["grant"] = "client-credentials"
+        settings["grant"] = "client-credentials"
     if scenario == "auth/basic-cimd":
-        said["clientMetadataUrl"] = "https://conformance-test.local/client-metadata.json"
-    return said
+        settings["clientMetadataUrl"] = "https://conformance-test.local/client-metadata.json"
+    return settings
 
 
-async def look(context: Any, params: types.ElicitRequestParams) -> types.ElicitResult:
-    """Be the person, who opens an address and agrees."""
+async def accept_url(context: Any, params: types.ElicitRequestParams) -> types.ElicitResult:
+    """Act as the person: open the link and agree."""
     del context
     assert isinstance(params, types.ElicitRequestURLParams)
     async with httpx2.AsyncClient(follow_redirects=True) as browser:
@@ -61,14 +62,14 @@ async def look(context: Any, params: types.ElicitRequestParams) -> types.ElicitR
 
 
 async def run(command: list[str], url: str, folder: Path) -> bool:
-    """Whether every call has succeeded in the end."""
+    """Run all rounds, and return whether every call of the last round succeeded."""
     scenario = os.environ["MCP_CONFORMANCE_SCENARIO"]
     is_modern = os.environ["MCP_CONFORMANCE_PROTOCOL_VERSION"] == MODERN
     entry = {
         "httpUrl": url,
         "trust": True,
         "protocol": MODERN if is_modern else "legacy",
-        "oauth": oauth(scenario, json.loads(os.environ.get("MCP_CONFORMANCE_CONTEXT", "{}"))),
+        "oauth": oauth_settings(scenario, json.loads(os.environ.get("MCP_CONFORMANCE_CONTEXT", "{}"))),
     }
     config = folder / "config.json"
     proxy = {"loginPort": free_port(), "firstListWait": 30_000}
@@ -79,7 +80,7 @@ async def run(command: list[str], url: str, folder: Path) -> bool:
         command=program, args=arguments, env={"XDG_STATE_HOME": str(folder / "state")}, cwd=folder
     )
     mode = MODERN if is_modern else "legacy"
-    async with Client(stdio_client(parameters), mode=mode, cache=None, elicitation_callback=look) as client:
+    async with Client(stdio_client(parameters), mode=mode, cache=None, elicitation_callback=accept_url) as client:
         for _ in range(ROUNDS):
             names = [tool.name for tool in (await client.list_tools()).tools]
             results = [await client.call_tool(name, {}) for name in names]
@@ -90,16 +91,16 @@ async def run(command: list[str], url: str, folder: Path) -> bool:
 
 
 def main() -> int:
-    """Be the client; what is no scenario of logins fails at once."""
+    """Run as the client. Scenarios that are not supported login scenarios fail at once."""
     *command, notes, url = sys.argv[1:]
     scenario = os.environ["MCP_CONFORMANCE_SCENARIO"]
     if not is_login_scenario(scenario):
         return 1
-    failed = Path(notes, scenario.removeprefix("auth/"))
-    failed.touch()
+    failure_note = Path(notes, scenario.removeprefix("auth/"))
+    failure_note.touch()
     with tempfile.TemporaryDirectory() as folder:
         if anyio.run(run, command, url, Path(folder)):
-            failed.unlink()
+            failure_note.unlink()
     return 0
 
 

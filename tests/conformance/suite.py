@@ -1,4 +1,4 @@
-"""Running the official conformance suite against a URL or a client, and reading what it found."""
+"""Runs the official conformance suite against a URL or a client, and reads its results."""
 
 from __future__ import annotations
 
@@ -14,30 +14,30 @@ from typing import Any
 from tests.conformance.fetch import CACHE, SUITE_PACKAGE
 
 SUITE_SECONDS = 200.0
-"""The suite takes a few; what hangs in many scenarios is ended here."""
+"""Time limit for the suite. It usually takes a few seconds, but a server that hangs delays every scenario."""
 
-GOOD = frozenset({"SUCCESS", "INFO"})
-"""The suite itself lets warnings and skipped checks pass; against the fixture there are none of either."""
+PASSING_STATUSES = frozenset({"SUCCESS", "INFO"})
+"""Statuses that count as passed. The suite also accepts warnings and skipped checks, but the fixture causes none."""
 
 RESULT = re.compile(r"server-(?P<scenario>.+)-\d{4}-\d\d-\d\dT[\d-]+Z")
-"""The folder of one scenario's results."""
+"""The name of the folder with one scenario's results."""
 
 LOGIN_RESULT = re.compile(r"(?P<scenario>.+)-\d{4}-\d\d-\d\dT[\d-]+Z")
-"""The same, of a client's scenario."""
+"""The same for the scenarios of clients."""
 
-ALSO_PASSED = {
+UNSCORED_SCENARIOS = {
     "2025-11-25": ("json-schema-2020-12", "server-session-lifecycle"),
     "2026-07-28": ("json-schema-2020-12", "http-header-validation", "http-custom-header-server-validation"),
 }
-"""Scenarios beyond the scored ones that concern a proxy, and that the fixture passes."""
+"""Further scenarios that concern a proxy. They are not scored, but the fixture passes them."""
 
 
 def scored_scenarios(revision: str) -> list[str]:
-    """The scenarios that a server has to pass to conform to a revision, as the suite lists them."""
+    """Return the scenarios that a server must pass to conform to a revision, as the suite lists them."""
     text = (SUITE_PACKAGE / "requirements" / f"{revision}.yaml").read_text(encoding="utf-8")
-    listed = re.search(r"^server:\n((?:  - \S+\n)+)", text, re.MULTILINE)
-    assert listed is not None, "the suite's requirements have another form than they had"
-    return re.findall(r"- (\S+)", listed[1])
+    section = re.search(r"^server:\n((?:  - \S+\n)+)", text, re.MULTILINE)
+    assert section is not None, "the suite's requirements have an unknown format"
+    return re.findall(r"- (\S+)", section[1])
 
 
 def failures(url: str, revision: str, results: Path) -> dict[str, list[str]]:
@@ -45,30 +45,34 @@ def failures(url: str, revision: str, results: Path) -> dict[str, list[str]]:
 
     Args:
         url: The server's endpoint.
-        revision: Which set of requirements; it fixes the scenarios and the protocol they are run in.
-        results: A folder for what the suite writes; made if it is missing.
+        revision: The set of requirements, which determines the scenarios and the protocol revision.
+        results: A folder for the suite's output; it is created if it is missing.
 
     Returns:
-        The scenarios that were not passed, with the reasons of each.
+        The scenarios that were not passed, with the reasons for each.
     """
-    wanted = [*scored_scenarios(revision), *ALSO_PASSED[revision]]
-    return _failures(wanted, results, "--url", url, "--requirements", revision)
+    scenarios = [*scored_scenarios(revision), *UNSCORED_SCENARIOS[revision]]
+    return _failures(scenarios, results, "--url", url, "--requirements", revision)
 
 
-def failures_of_extensions(url: str, wanted: Sequence[str], results: Path) -> dict[str, list[str]]:
-    """Run the scenarios of extensions, which no revision requires; what it returns is as for `failures`.
+def extension_failures(url: str, scenarios: Sequence[str], results: Path) -> dict[str, list[str]]:
+    """Run scenarios of extensions, which no revision requires, and return the same as `failures`.
 
-    They are in the suite's set `pending`, which is run whole: its start costs more than the others in it.
+    They are in the suite's set `pending`. The whole set is run once, because starting the suite for each scenario would
+    take longer.
     """
-    return _failures(wanted, results, "--url", url, "--suite", "pending")
+    return _failures(scenarios, results, "--url", url, "--suite", "pending")
 
 
-def _failures(wanted: Sequence[str], results: Path, *options: str) -> dict[str, list[str]]:
-    done = _run("server", *options, "--output-dir", str(results))
-    found = {match["scenario"]: path for path in results.glob("*") if (match := RESULT.fullmatch(path.name))}
-    assert found, f"the suite ended with code {done.returncode} and without results:\n{done.stdout}"
-    reasons = {name: _reasons(found[name]) if name in found else ["it was not run"] for name in wanted}
-    return {name: told for name, told in reasons.items() if told}
+def _failures(scenarios: Sequence[str], results: Path, *options: str) -> dict[str, list[str]]:
+    process = _run("server", *options, "--output-dir", str(results))
+    result_folders = {match["scenario"]: path for path in results.glob("*") if (match := RESULT.fullmatch(path.name))}
+    assert result_folders, f"the suite ended with code {process.returncode} and without results:\n{process.stdout}"
+    reasons = {
+        name: _reasons(result_folders[name]) if name in result_folders else ["the scenario was not run"]
+        for name in scenarios
+    }
+    return {name: scenario_reasons for name, scenario_reasons in reasons.items() if scenario_reasons}
 
 
 def _run(*arguments: str) -> subprocess.CompletedProcess[str]:
@@ -81,7 +85,10 @@ def _run(*arguments: str) -> subprocess.CompletedProcess[str]:
         encoding="utf-8",
         timeout=SUITE_SECONDS,
         check=False,
-        env={**os.environ, "NODE_COMPILE_CACHE": str(CACHE / "compiled")},  # the suite is one large script
+        env={
+            **os.environ,
+            "NODE_COMPILE_CACHE": str(CACHE / "compiled"),
+        },  # caches the compiled suite, which is one large script
     )
 
 
@@ -98,46 +105,48 @@ LOGIN_SUITES = {
     "2026-07-28": ("all", "--spec-version", "2026-07-28"),
     "extension": ("extensions",),
 }
-"""Which of the suite's sets holds the scenarios of logins of a revision; the extensions stand in none."""
+"""The suite's options for the login scenarios of each revision. Extensions belong to no revision."""
 
 
 REFUSED_LOGINS = frozenset({
     "iss-normalized", "iss-supported-missing", "iss-unexpected", "iss-wrong-issuer", "metadata-issuer-mismatch",
     "resource-mismatch", "scope-retry-limit",
 })  # fmt: skip
-"""Scenarios that a client passes by not logging in."""
+"""Scenarios that a client passes only if it does not log in."""
 
 
 def is_login_scenario(name: str) -> bool:
-    """Whether a scenario is one of logins; of the extensions we have client credentials alone."""
+    """Whether a scenario is about logins. Of the extensions, only client credentials are included."""
     return name.startswith("auth/") and not name.startswith(("auth/enterprise-", "auth/dpop", "auth/wif-"))
 
 
-def reasons_of_logins(command: Sequence[str], revision: str, results: Path) -> dict[str, list[str]]:
-    """Run the scenarios of logins against a client, all at once in one process of the suite.
+def login_failures(command: Sequence[str], revision: str, results: Path) -> dict[str, list[str]]:
+    """Run the login scenarios against a client, all in one process of the suite.
 
     Args:
-        command: Starts the client, which notes in the folder that is its last argument but one where it has failed;
-            the suite adds the address of its server.
-        revision: Which scenarios, a key of `LOGIN_SUITES`.
-        results: A folder for what the suite and the client write; made if it is missing.
+        command: The command that starts the client. Its last two arguments are `results` and the URL that the suite
+            appends. The client creates a file in `results` for each scenario in which it fails.
+        revision: A key of `LOGIN_SUITES`.
+        results: A folder for the output of the suite and the client; it is created if it is missing.
 
     Returns:
-        Every scenario that was run, with the reasons why it was not passed.
+        Every scenario that was run, with the reasons why it was not passed; a scenario that passed has none.
     """
     results.mkdir(exist_ok=True)
-    done = _run(
+    process = _run(
         "client",
         *("--command", " ".join([*command, str(results)]), "--output-dir", str(results)),
         *("--suite", *LOGIN_SUITES[revision]),
     )
-    found = {match["scenario"]: path for path in results.glob("auth/*") if (match := LOGIN_RESULT.fullmatch(path.name))}
-    assert found, f"the suite ended with code {done.returncode} and without results:\n{done.stdout}"
-    reasons = {name: _reasons(path) for name, path in found.items() if is_login_scenario(f"auth/{name}")}
-    for name, told in reasons.items():
+    result_folders = {
+        match["scenario"]: path for path in results.glob("auth/*") if (match := LOGIN_RESULT.fullmatch(path.name))
+    }
+    assert result_folders, f"the suite ended with code {process.returncode} and without results:\n{process.stdout}"
+    reasons = {name: _reasons(path) for name, path in result_folders.items() if is_login_scenario(f"auth/{name}")}
+    for name, scenario_reasons in reasons.items():
         has_failed = (results / name).exists()
         if has_failed != (name in REFUSED_LOGINS):
-            told.append("the client has failed" if has_failed else "the client has logged in")
+            scenario_reasons.append("the client has failed" if has_failed else "the client has logged in")
     return reasons
 
 
@@ -148,5 +157,5 @@ def _reasons(folder: Path) -> list[str]:
     return [
         f"{check['id']}: {check['status']}: {check.get('errorMessage', '')}"
         for check in checks
-        if check["status"] not in GOOD
+        if check["status"] not in PASSING_STATUSES
     ]

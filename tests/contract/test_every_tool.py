@@ -1,4 +1,4 @@
-"""What every tool owes, no matter who wrote it. The registry is the list, so a new tool is covered on arrival."""
+"""The requirements for every tool. A new built-in tool is included automatically; it only needs a sample call."""
 
 from __future__ import annotations
 
@@ -61,14 +61,14 @@ TODOS = TodoLists()
 
 
 @dataclass
-class Outside:
-    """What tools reach beyond the workspace, as it is for one test."""
+class OutsideServices:
+    """The services outside the workspace that the tools use in one test."""
 
     fetcher: PageFetcher | None = None
     programs: ProgramRunner | None = None
     code: CodeIntelligence | None = None
     page: str = ""
-    trusted: Mapping[str, Mapping[str, str]] = field(default_factory=dict[str, Mapping[str, str]])
+    trusted_skills: Mapping[str, Mapping[str, str]] = field(default_factory=dict[str, Mapping[str, str]])
     search: str = ""
 
     def pages(self) -> PageFetcher:
@@ -88,17 +88,17 @@ def nothing_hidden(_workspace: object, _rights: object) -> tuple[FileRestriction
     return NO_RESTRICTIONS, ""
 
 
-class Held(NoSandbox):
-    """A sandbox, as far as anybody is told."""
+class SandboxedSite(NoSandbox):
+    """Claims to be a sandbox, but is none."""
 
     def site(self, workspace_roots: Sequence[str], search_path: str) -> CommandSite:
         del workspace_roots, search_path
         return CommandSite(Engine.BUBBLEWRAP)
 
 
-OUTSIDE = Outside()
+OUTSIDE = OutsideServices()
 WORKER = AgentCommand(name="worker", command="/bin/sh", args=("-c", "cat; : > made"))
-SKILLS = SkillFolders(trusted_skills=lambda: OUTSIDE.trusted)
+SKILLS = SkillFolders(trusted_skills=lambda: OUTSIDE.trusted_skills)
 BUILTIN = builtin_tools(
     fetcher=OUTSIDE.pages,
     todos=TODOS,
@@ -137,26 +137,26 @@ SAMPLES: dict[str, dict[str, Any]] = {
     "up__tool": {"anything": [1, 2]},
 }
 
-PLANNING = {"exit_plan_mode"}
-"""Tools that a client in plan mode calls."""
+PLAN_MODE_TOOLS = {"exit_plan_mode"}
+"""Tools that only make sense in plan mode."""
 
-OWN = {"stop_background_job", "todo_write", "enter_plan_mode"}
-"""Tools that change only what is the client's own: what a person has allowed it to start, its notes, its mode."""
+CLIENT_STATE_TOOLS = {"stop_background_job", "todo_write", "enter_plan_mode"}
+"""Tools that change only the client's own state: its background jobs, its todo list, its mode."""
 
-ASKING = {"ask_user_question"}
-"""Tools that ask although they change nothing: the answer is what they are for."""
+ASKING_TOOLS = {"ask_user_question"}
+"""Tools that ask although they change nothing, because the answer is their purpose."""
 
-BEYOND = {"web_fetch", "web_search"}
-"""Tools that change nothing here, but tell a stranger what is asked for."""
+REQUEST_TOOLS = {"web_fetch", "web_search"}
+"""Tools that change nothing here, but send the user's request to other servers."""
 
 TEXT_ONLY = {
     *("read_file", "grep_search", "read_many_files", "lsp", "run_shell_command", "read_background_output"),
     *("web_fetch", "web_search", "task", "skill"),
 }
-"""Tools whose result is one text; sent twice, clients would show it twice."""
+"""Tools whose result is one text. As structured content too, clients would show it twice."""
 
 
-def named(tools: list[Tool]) -> Any:
+def by_tool(tools: list[Tool]) -> Any:
     return pytest.mark.parametrize("tool", tools, ids=[tool.name for tool in tools])
 
 
@@ -167,7 +167,7 @@ def tree(root: Path) -> Path:
     main = root / ".qwen" / "skills" / "sew" / "SKILL.md"
     main.parent.mkdir(parents=True)
     main.write_text("---\nname: sew\ndescription: Sews.\n---\nThread it.\n")
-    OUTSIDE.trusted = {str(root): {".qwen/skills/sew/SKILL.md": hashlib.sha256(main.read_bytes()).hexdigest()}}
+    OUTSIDE.trusted_skills = {str(root): {".qwen/skills/sew/SKILL.md": hashlib.sha256(main.read_bytes()).hexdigest()}}
     (root / "sub").mkdir()
     (root / "sub" / "c.txt").write_text("c\n")
     return root
@@ -175,7 +175,7 @@ def tree(root: Path) -> Path:
 
 @pytest.fixture
 async def context(context: ToolContext, tmp_path: Path) -> AsyncGenerator[ToolContext]:
-    """A context that runs commands, with one background job, whose id takes the place of JOB in the samples."""
+    """Return a context that can run commands and reach the servers in `OUTSIDE`."""
     broker = BrokeredStarter()
     options = ShellOptions({"PATH": os.defpath})
     folders = PrivateFolders(str(tmp_path))
@@ -186,7 +186,7 @@ async def context(context: ToolContext, tmp_path: Path) -> AsyncGenerator[ToolCo
         OUTSIDE.search, OUTSIDE.programs = searching.url(SEARXNG_PATH), ProgramRunner(broker, folders)
         server = LanguageServer("text", {".txt": "text"}, ((sys.executable, str(LANGUAGE_SERVER)),))
         OUTSIDE.code = CodeIntelligence(
-            ServerPrograms(os.defpath, (server,)), broker, Held(), folders, dict, "/", nothing_hidden
+            ServerPrograms(os.defpath, (server,)), broker, SandboxedSite(), folders, dict, "/", nothing_hidden
         )
         journal = Journal(str(tmp_path / "journal"), 1_000_000, 1, 100_000)
         services = Services(lambda: runner, journal=lambda: journal)
@@ -198,12 +198,15 @@ async def context(context: ToolContext, tmp_path: Path) -> AsyncGenerator[ToolCo
     await folders.aclose()
 
 
-async def sample(tool: Tool, context: ToolContext) -> tuple[Tool, Any, ToolContext]:
-    """The tool as it is set up here, the sample call's parameters, and the context in which it makes sense."""
-    mode = ApprovalMode.PLAN if tool.name in PLANNING else ApprovalMode.DEFAULT
+async def prepare_sample(tool: Tool, context: ToolContext) -> tuple[Tool, Any, ToolContext]:
+    """Return the tool as configured for the tests, the parameters of a sample call, and a context that fits it.
+
+    `PAGE` in the samples is replaced by a URL, and the value of `job_id` by the id of a new job.
+    """
+    mode = ApprovalMode.PLAN if tool.name in PLAN_MODE_TOOLS else ApprovalMode.DEFAULT
     context.client.approval_mode = mode
     TODOS.forget(context.client.key)
-    if tool.name in ASKING:
+    if tool.name in ASKING_TOOLS:
         context = replace(context, answer=Answer(Decision.ONCE, answers=(("acme",),)))
     if tool.name == "web_search":
         tool = WebSearchTool(SearchSettings((ProviderSettings("searxng", OUTSIDE.search),)), UrlOpener)
@@ -220,7 +223,7 @@ async def sample(tool: Tool, context: ToolContext) -> tuple[Tool, Any, ToolConte
 
 
 def state_of(folder: Path, context: ToolContext) -> dict[str, str]:
-    """What a call may change: files, the client's approval mode, and its jobs."""
+    """Return everything that a call may change: files, running jobs, the todo list and the client's approval mode."""
     jobs = context.client.jobs
     files = {
         str(path): hashlib.sha256(path.read_bytes()).hexdigest() for path in sorted(folder.rglob("*")) if path.is_file()
@@ -231,10 +234,10 @@ def state_of(folder: Path, context: ToolContext) -> dict[str, str]:
 
 
 @pytest.mark.requirement("contract.declared")
-@named(TOOLS)
+@by_tool(TOOLS)
 def test_a_tool_has_a_unique_name_a_title_a_description_and_a_valid_schema(tool: Tool) -> None:
     assert re.fullmatch(r"[A-Za-z0-9_-]{1,64}", tool.name)
-    assert [other.name for other in TOOLS].count(tool.name) == 1
+    assert [tool_in_list.name for tool_in_list in TOOLS].count(tool.name) == 1
     assert tool.display_name
     assert tool.description
     Draft202012Validator.check_schema(dict(tool.parameter_schema))
@@ -245,27 +248,27 @@ def test_a_tool_has_a_unique_name_a_title_a_description_and_a_valid_schema(tool:
 
 
 @pytest.mark.requirement("contract.declared")
-@named(BUILTIN)
+@by_tool(BUILTIN)
 def test_every_published_parameter_is_described(tool: Tool) -> None:
     for name, schema in tool.parameter_schema["properties"].items():
         assert schema.get("description"), name
 
 
-WRONG: list[Any] = [5, True, ["x"], {"a": 1}, None, "\0", ""]
+WRONG_VALUES: list[Any] = [5, True, ["x"], {"a": 1}, None, "\0", ""]
 
 
 @pytest.mark.requirement("protocol.wrong_types")
-@named(BUILTIN)
-def test_wrong_values_are_a_typed_error_and_never_a_crash(tool: Tool) -> None:
-    required = tool.parameter_schema.get("required", [])
+@by_tool(BUILTIN)
+def test_wrong_values_cause_a_typed_error_and_never_a_crash(tool: Tool) -> None:
+    required_names = tool.parameter_schema.get("required", [])
     with all_cases() as case:
-        for value in WRONG:
-            arguments = dict.fromkeys(required or ["unknown"], value)
+        for value in WRONG_VALUES:
+            arguments = dict.fromkeys(required_names or ["unknown"], value)
             with case(repr(value)):
-                if not required and tool.behaviour.read_only:
+                if not required_names and tool.behaviour.read_only:
                     assert tool.validate_tool_params({"unknown": value}) == tool.validate_tool_params({})
-                elif isinstance(value, str) or value is WRONG[0] or (value is None and not required):
-                    # A text, or a number as one, may be valid, and null be left out; else a typed error must come.
+                elif isinstance(value, str) or value is WRONG_VALUES[0] or (value is None and not required_names):
+                    # Strings, numbers read as strings, and null may be valid here. Any error must be typed.
                     with suppress(InvalidToolParamsError):
                         tool.validate_tool_params(arguments)
                 elif not (isinstance(value, list) and tool.name == "read_many_files"):
@@ -274,19 +277,19 @@ def test_wrong_values_are_a_typed_error_and_never_a_crash(tool: Tool) -> None:
 
 
 @pytest.mark.requirement("protocol.wrong_types")
-@named([tool for tool in BUILTIN if tool.parameter_schema.get("required")])
+@by_tool([tool for tool in BUILTIN if tool.parameter_schema.get("required")])
 def test_missing_parameters_are_named(tool: Tool) -> None:
-    with pytest.raises(InvalidToolParamsError) as caught:
+    with pytest.raises(InvalidToolParamsError) as error_info:
         tool.validate_tool_params({})
-    assert any(f"'{name}'" in caught.value.message for name in tool.parameter_schema["required"])
+    assert any(f"'{name}'" in error_info.value.message for name in tool.parameter_schema["required"])
 
 
 @pytest.mark.requirement("contract.results")
-@named(TOOLS)
+@by_tool(TOOLS)
 async def test_the_description_of_a_call_is_one_line_and_changes_nothing(
     tool: Tool, tree: Path, context: ToolContext
 ) -> None:
-    tool, params, context = await sample(tool, context)
+    tool, params, context = await prepare_sample(tool, context)
     before = state_of(tree, context)
     description = tool.get_description(params, context)
     assert description
@@ -296,30 +299,30 @@ async def test_the_description_of_a_call_is_one_line_and_changes_nothing(
 
 
 @pytest.mark.requirement("contract.results")
-@named(TOOLS)
-async def test_a_tool_asks_exactly_where_it_may_change_something_and_asking_changes_nothing(
+@by_tool(TOOLS)
+async def test_a_tool_asks_exactly_when_it_may_change_something_and_asking_changes_nothing(
     tool: Tool, tree: Path, context: ToolContext
 ) -> None:
-    tool, params, context = await sample(tool, context)
+    tool, params, context = await prepare_sample(tool, context)
     before = state_of(tree, context)
     details = await tool.should_confirm_execute(params, context)
-    is_unasked = tool.behaviour.read_only and tool.name not in ASKING
-    assert (details is None) is (is_unasked or tool.name in OWN)
+    is_unasked = tool.behaviour.read_only and tool.name not in ASKING_TOOLS
+    assert (details is None) is (is_unasked or tool.name in CLIENT_STATE_TOOLS)
     assert await tool.should_confirm_execute(params, context) == details
     assert state_of(tree, context) == before
 
 
 @pytest.mark.requirement("contract.results")
-@named(BUILTIN)
-async def test_a_call_gives_content_for_the_model_and_its_annotations_hold(
+@by_tool(BUILTIN)
+async def test_a_call_returns_content_for_the_model_and_its_annotations_are_true(
     tool: Tool, tree: Path, context: ToolContext
 ) -> None:
-    tool, params, context = await sample(tool, context)
+    tool, params, context = await prepare_sample(tool, context)
     before = state_of(tree, context)
     result = await tool.execute(params, context)
     assert result.error is None
     assert result.llm_content
-    assert (state_of(tree, context) == before) is (tool.behaviour.read_only or tool.name in BEYOND)
+    assert (state_of(tree, context) == before) is (tool.behaviour.read_only or tool.name in REQUEST_TOOLS)
     if tool.behaviour.idempotent:
         after = state_of(tree, context)
         await tool.execute(params, replace(context))
@@ -327,11 +330,11 @@ async def test_a_call_gives_content_for_the_model_and_its_annotations_hold(
 
 
 @pytest.mark.requirement("results.schema")
-@named(BUILTIN)
-async def test_structured_content_is_complete_where_a_schema_is_published_and_absent_elsewhere(
+@by_tool(BUILTIN)
+async def test_structured_content_is_complete_if_a_schema_is_published_and_absent_otherwise(
     tool: Tool, tree: Path, context: ToolContext
 ) -> None:
-    tool, params, context = await sample(tool, context)
+    tool, params, context = await prepare_sample(tool, context)
     assert (tool.output_schema is None) is (tool.name in TEXT_ONLY)
     result = await tool.execute(params, context)
     assert (result.structured is None) is (tool.output_schema is None)
@@ -341,13 +344,13 @@ async def test_structured_content_is_complete_where_a_schema_is_published_and_ab
 
 
 @pytest.mark.requirement("cancellation")
-@named(BUILTIN)
+@by_tool(BUILTIN)
 async def test_work_stops_at_the_abort_signal(tool: Tool, tree: Path, context: ToolContext) -> None:
     signal = AbortSignal()
     signal.abort()
-    tool, params, context = await sample(tool, context)
+    tool, params, context = await prepare_sample(tool, context)
     before = state_of(tree, context)
-    with pytest.raises(ToolError) as caught:
+    with pytest.raises(ToolError) as error_info:
         await tool.execute(params, replace(context, signal=signal))
-    assert caught.value.code is ToolErrorType.CANCELLED
+    assert error_info.value.code is ToolErrorType.CANCELLED
     assert state_of(tree, context) == before

@@ -1,11 +1,16 @@
-"""Starts programs through the broker in namespaces and by Landlock, for tests: as it is, or as a user without rights.
+"""Starts programs through the broker, in namespaces or with Landlock, for tests.
 
-python confined_runner.py [NOBODY]
+python confined_runner.py [nobody]
 
-reads JSON objects from standard input, one a line, and answers each with one: `argv`, `folder` and `environment` of a
-program, with `key` in the loopback of that client, with `readable` and `writable` by Landlock, `waits` whether its end
-is waited for; or `ask`, one of `failure`, `forget` (the `key`), `descriptors`, `filter` (no signals from then on).
-The interpreter and the checkout may lie where a user without rights may not look, so everything is imported before.
+With an argument, it becomes a user without rights. It reads JSON objects from standard input, one a line, and answers
+each with a JSON object. An object either starts a program or has the field `ask`:
+
+- `argv`, `folder` and `environment` describe the program. `key` puts it in the loopback of that client. `readable` and
+  `writable` confine it with Landlock. Unless `waits` is false, the answer is sent when the program has ended.
+- `ask` is `failure` (why Landlock does not work here, if it does not), `descriptors` (how many this process has open),
+  `forget` (the loopback of `key`), or `filter` (from then on, programs with Landlock can send no signals).
+
+The user without rights may not be able to read the interpreter and the checkout, so everything is imported before.
 """
 
 from __future__ import annotations
@@ -40,7 +45,7 @@ USED_LATER = (_asyncio, confinement, ctypes, fcntl, resource, supervisor_pool, t
 
 
 class Runner:
-    """Answers what is asked of it."""
+    """Answers requests."""
 
     def __init__(self) -> None:
         self._starter = BrokeredStarter()
@@ -49,35 +54,35 @@ class Runner:
         self._may_signal = True
 
     async def close(self) -> None:
-        """End all that runs."""
+        """End all programs."""
         self._loopbacks.close()
         for process in self._running:
             process.close()
         await self._starter.aclose()
 
-    async def answer(self, asked: dict[str, Any]) -> dict[str, Any]:
-        """Do one thing."""
-        if asked.get("ask") == "failure":
+    async def answer(self, request: dict[str, Any]) -> dict[str, Any]:
+        """Answer one request."""
+        if request.get("ask") == "failure":
             parent = tempfile.mkdtemp()
             failure = await landlock_failure(self._starter, parent)
-            os.rmdir(parent)  # nothing is left in it
+            os.rmdir(parent)  # fails if the probe has left a file
             return {"failure": failure}
-        if asked.get("ask") == "forget":
-            self._loopbacks.forget(asked["key"])
+        if request.get("ask") == "forget":
+            self._loopbacks.forget(request["key"])
             return {}
-        if asked.get("ask") == "descriptors":
+        if request.get("ask") == "descriptors":
             return {"open": len(os.listdir("/proc/self/fd"))}
-        if asked.get("ask") == "filter":
+        if request.get("ask") == "filter":
             self._may_signal = False
             return {}
-        spec = ProcessSpec(tuple(asked["argv"]), asked.get("folder", "/"), asked.get("environment", {}))
-        if "key" in asked:
-            namespaces = await self._loopbacks.namespaces(asked["key"], asked.get("bubblewrap", "/usr/bin/bwrap"))
+        spec = ProcessSpec(tuple(request["argv"]), request.get("folder", "/"), request.get("environment", {}))
+        if "key" in request:
+            namespaces = await self._loopbacks.namespaces(request["key"], request.get("bubblewrap", "/usr/bin/bwrap"))
             if namespaces is None:
                 return {"none": True}
             spec = replace(spec, namespaces=namespaces)
-        if "readable" in asked:
-            rules = landlock_rules(asked["readable"], asked["writable"])
+        if "readable" in request:
+            rules = landlock_rules(request["readable"], request["writable"])
             if not self._may_signal:
                 program = seccomp_program(os.uname().machine, only_reads=True, may_signal=False)
                 rules = replace(rules, calls=program or b"")
@@ -86,7 +91,7 @@ class Runner:
             process = await self._starter.start(spec)
         except StartFailedError as error:
             return {"error": error.number}
-        if not asked.get("waits", True):
+        if not request.get("waits", True):
             self._running.append(process)
             return {"pid": process.pid}
         output = bytearray()
@@ -102,8 +107,8 @@ class Runner:
                         break
         await process.end(0)
         process.close()
-        ended = await process.wait()
-        return {"code": ended.code, "signal": ended.signal, "output": output.decode("utf-8", "replace")}
+        status = await process.wait()
+        return {"code": status.code, "signal": status.signal, "output": output.decode("utf-8", "replace")}
 
 
 async def main() -> None:
@@ -117,6 +122,6 @@ if __name__ == "__main__":
     os.chdir("/")
     if sys.argv[1:]:
         become_nobody()
-        # The interpreter that the broker runs by; ours may be out of reach.
+        # The interpreter for the broker. This user may not be able to read the current one.
         sys.executable, sys.prefix, sys.base_prefix = "/usr/bin/python3", "/usr", "/usr"
     anyio.run(main)

@@ -1,4 +1,4 @@
-"""A workspace with neighbours that nobody may reach, and a client of a whole server for it."""
+"""Fixtures: a workspace with neighbouring folders that no tool may reach, and a client of a complete server for it."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ class Neighbourhood:
 
     Args:
         root: The workspace.
-        sibling: A folder whose name begins like the workspace's, with a file `secret`.
-        outside: Another one, with a file `f` and a folder `deep` with a file `g`.
+        sibling: A folder whose name begins with the workspace's name. It holds a file `secret`.
+        outside: Another folder, with a file `f` and a folder `deep` that holds a file `g`.
     """
 
     root: Path
@@ -28,13 +28,13 @@ class Neighbourhood:
     outside: Path
 
     def state(self) -> dict[str, object]:
-        """All that must stay as it is."""
+        """Return the state of the neighbours, which must not change."""
         return state_of(self.sibling, self.outside)
 
 
 @pytest.fixture
 def around(root: Path) -> Neighbourhood:
-    """The workspace and its neighbours, each with content that no answer may show."""
+    """The workspace and its neighbours, whose files hold content that no answer may show."""
     sibling, outside = root.with_name(f"{root.name}-evil"), root.with_name("out")
     (outside / "deep").mkdir(parents=True)
     sibling.mkdir()
@@ -45,6 +45,6 @@ def around(root: Path) -> Neighbourhood:
 
 @pytest.fixture
 async def client(root: Path) -> AsyncGenerator[Client]:
-    """A client of a server of its own for the workspace."""
-    async with in_memory(HANDSHAKE, root) as connected:
-        yield connected
+    """A client of a new server for the workspace."""
+    async with in_memory(HANDSHAKE, root) as client:
+        yield client

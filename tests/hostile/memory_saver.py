@@ -1,6 +1,8 @@
-"""Saves facts of one process, all at the same time, as so many calls of the tool.
+"""Saves several facts at the same time, with one call of the tool for each.
 
-python memory_saver.py WORKSPACE GLOBAL_FOLDER SCOPE NAME COUNT     prints one line for each fact: `saved` or why not
+python memory_saver.py WORKSPACE GLOBAL_FOLDER SCOPE NAME COUNT
+
+For each fact, it prints one line: `saved`, `there`, or an error message.
 """
 
 from __future__ import annotations

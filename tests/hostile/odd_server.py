@@ -1,4 +1,4 @@
-"""A remote MCP server in this process that answers as a test tells it to, and remembers what it was asked."""
+"""A remote MCP server in this process that answers as a test wants and records its requests."""
 
 from __future__ import annotations
 
@@ -13,24 +13,26 @@ from urllib.parse import urlsplit
 from tests.background_servers import served_by_thread
 
 Json = dict[str, Any]
-Said = tuple[int, dict[str, str], bytes]
+Answer = tuple[int, dict[str, str], bytes]
 JSON = {"content-type": "application/json"}
 EVENTS = {"content-type": "text/event-stream"}
 
 
 class OddServer:
-    """It knows one session at a time, and one tool, `echo`. It can be asked as a proxy, too."""
+    """A server with one valid session at a time and one tool, `echo`. It can also be addressed as a proxy."""
 
     def __init__(self, tls: ssl.SSLContext | None = None) -> None:
         self.session = "first"
-        self.unknown_status = 404  # in another session
+        self.unknown_status = 404  # the status for another session
         self.revision = "2025-11-25"
-        self.say: Callable[[Json, dict[str, str]], Said | None] = lambda _message, _headers: None
+        self.override: Callable[[Json, dict[str, str]], Answer | None] = lambda _message, _headers: None
         self.capabilities: Json = {"tools": {}}
-        self.opened: Said = (405, {}, b"")  # what a GET is answered
-        self.holds: Callable[[bytes], bool] = lambda _: False  # whether an answer goes on until its client leaves
-        self.seen: list[str] = []  # methods of messages, and of HTTP what is no POST
-        self.targets: list[str] = []  # of requests, as they came
+        self.answer_to_get: Answer = (405, {}, b"")
+        # Whether the answer to a request with this body stays open until the client leaves.
+        self.keeps_open: Callable[[bytes], bool] = lambda _: False
+        # The methods of messages, HTTP methods except POST, and "left" when a client leaves such an answer.
+        self.methods: list[str] = []
+        self.targets: list[str] = []  # the targets of requests, unparsed
         odd = self
 
         class Handler(BaseHTTPRequestHandler):
@@ -41,19 +43,19 @@ class OddServer:
                 body = self.rfile.read(int(self.headers.get("content-length") or 0))
                 odd.targets.append(self.path)
                 headers = {name.lower(): value for name, value in self.headers.items()}
-                status, given, content = odd.answer(self.command, urlsplit(self.path).path, body, headers)
+                status, answer_headers, content = odd.answer(self.command, urlsplit(self.path).path, body, headers)
                 self.send_response(status)
-                for name, value in given.items():
+                for name, value in answer_headers.items():
                     self.send_header(name, value)
-                if "content-length" not in given:
+                if "content-length" not in answer_headers:
                     self.send_header("content-length", str(len(content)))
                 self.end_headers()
                 self.wfile.write(content)
-                if odd.holds(body):
+                if odd.keeps_open(body):
                     with suppress(OSError):
                         self.wfile.flush()
                         self.rfile.read(1)
-                    odd.seen.append("left")
+                    odd.methods.append("left")
 
             do_GET = do_POST = do_DELETE = do_CONNECT = _answer  # noqa: N815 - their names in the library
 
@@ -69,27 +71,27 @@ class OddServer:
         self.port = self.listener.server_port
         self.url = f"http://127.0.0.1:{self.port}/mcp"
 
-    def answer(self, command: str, path: str, body: bytes, headers: dict[str, str]) -> Said:
-        """Status, headers and body of an answer."""
+    def answer(self, command: str, path: str, body: bytes, headers: dict[str, str]) -> Answer:
+        """Return the status, headers and body of an answer."""
         if command != "POST":
-            self.seen.append(command)
-            return (403, {}, b"") if command == "CONNECT" else (404, {}, b"") if path == "/sse" else self.opened
+            self.methods.append(command)
+            return (403, {}, b"") if command == "CONNECT" else (404, {}, b"") if path == "/sse" else self.answer_to_get
         message: Json = json.loads(body)
-        self.seen.append(message.get("method", ""))
+        self.methods.append(message.get("method", ""))
         if message["method"] != "initialize" and headers.get("mcp-session-id") != self.session:
             return self.unknown_status, {}, b"No valid session ID provided"
-        if (said := self.say(message, headers)) is not None:
-            return said
+        if (answer := self.override(message, headers)) is not None:
+            return answer
         if "id" not in message:
             return 202, {}, b""
         return 200, {**JSON, "mcp-session-id": self.session}, json.dumps(self.usual(message)).encode()
 
     def usual(self, message: Json) -> Json:
-        """The honest answer to a request."""
-        about = {"capabilities": self.capabilities, "serverInfo": {"name": "odd", "version": "1"}}
+        """Return the regular answer to a request."""
+        description = {"capabilities": self.capabilities, "serverInfo": {"name": "odd", "version": "1"}}
         text = str(message.get("params", {}).get("arguments", {}).get("text"))
         results: dict[str, Json] = {
-            "initialize": {"protocolVersion": self.revision, **about},
+            "initialize": {"protocolVersion": self.revision, **description},
             "tools/list": {"tools": [{"name": "echo", "inputSchema": {"type": "object"}}]},
             "tools/call": {"content": [{"type": "text", "text": text}]},
             "ping": {},
@@ -99,14 +101,14 @@ class OddServer:
             return {**answer, "error": {"code": -32601, "message": "not known"}}
         return {**answer, "result": result}
 
-    def count(self, what: str) -> int:
-        """How often something came."""
-        return self.seen.count(what)
+    def count(self, method: str) -> int:
+        """Return how many requests had this method."""
+        return self.methods.count(method)
 
 
 @contextmanager
 def odd_server(tls: ssl.SSLContext | None = None) -> Generator[OddServer]:
-    """One that ends with the context."""
+    """Run a server until the context ends."""
     odd = OddServer(tls)
     with served_by_thread(odd.listener):
         yield odd

@@ -1,4 +1,4 @@
-"""Our server, whose memory and state tests may read as the user that they run as: it is not kept private.
+"""Starts a server whose memory and state tests can read without root's rights, because it is not made private.
 
 python readable_server.py SERVER-ARGUMENT...
 """

@@ -1,15 +1,19 @@
-"""Runs commands in the real sandbox, for tests: in this process, or as a program that gives up root's rights before.
+"""Runs commands in the real sandbox, for tests: in this process, or as a program that first gives up root's rights.
 
 python sandboxed.py ROOT HOME VIEW COMMAND [ROOT]...
 
-prints one JSON object. With the variable KEEP_RIGHTS it stays who it is; the shell command in MEANWHILE runs between
-the look at the workspace and the mounts; MASKED and READ_ONLY are what rules keep from it, with colons between. The
-interpreter and the checkout may lie where a user without rights may not look, so everything is imported before. It is
-forked from the process that has done so (see `fork_server.py`).
+prints one JSON object. Environment variables change what it does:
 
-With the variable MOUNTS it mounts before, by that shell script with ROOT as `$1`, in a namespace of its own that ends
-with it, and runs the shell command in AFTERWARDS in ROOT at the end. ROOT is then relative to the folder it is started
-in. With the variable WORKS it is known that the sandbox works here, and not tried out once more.
+- KEEP_RIGHTS: keep root's rights.
+- MEANWHILE: a shell command that runs between the scan of the workspace and the mounts.
+- MASKED and READ_ONLY: paths, separated by colons, that are hidden from the command or read-only for it.
+- MOUNTS: a shell script that first mounts file systems in a new mount namespace, with ROOT as `$1`. ROOT is then
+  relative to the current folder.
+- AFTERWARDS: with MOUNTS, a shell command that runs in ROOT at the end.
+- WORKS: do not probe the sandbox, because it is known to work here.
+
+The user without rights may not be able to read the interpreter and the checkout, so everything is imported before: the
+program is forked from a process that has done so (see `fork_server.py`).
 """
 
 from __future__ import annotations
@@ -65,45 +69,46 @@ KEEPS_RIGHTS = "KEEP_RIGHTS" in os.environ
 USED_LATER = (_asyncio, ctypes, resource, thread)
 
 
-class TriedOut(BubblewrapConfinement):
-    """Bubblewrap, which a process asks once whether it works here, not for each test.
+class ProbedBubblewrap(BubblewrapConfinement):
+    """Bubblewrap, which each process probes once and not for each test.
 
     Args:
-        site: What lies where.
-        consented: As `AutoRunScanner` takes it.
-        mode: The mode it is in.
+        site: The places on this machine.
+        consented_digests: As for `AutoRunScanner`.
+        mode: The mode of the sandbox.
+        folders: The private folders of commands.
     """
 
     works: bool = False
-    """Whether it is known to, in this process."""
+    """Whether a probe in this process has succeeded."""
 
     def __init__(
         self,
         site: Site,
-        consented: Mapping[str, str] = MappingProxyType({}),
+        consented_digests: Mapping[str, str] = MappingProxyType({}),
         mode: SandboxMode = SandboxMode.AUTO,
         folders: PrivateFolders = PRIVATE_FOLDERS,
     ) -> None:
-        super().__init__(mode, site, BrokerPerProgram(), folders, consented_digests=consented)
+        super().__init__(mode, site, BrokerPerProgram(), folders, consented_digests=consented_digests)
 
     async def _test_bubblewrap(self, roots: Sequence[str]) -> SandboxStatus:
-        if TriedOut.works:
+        if ProbedBubblewrap.works:
             return SandboxStatus(find_bubblewrap(os.defpath, roots), None)
         status = await super()._test_bubblewrap(roots)
-        TriedOut.works = status.failure is None
+        ProbedBubblewrap.works = status.failure is None
         return status
 
 
-async def sandbox_for(site: Site, consented: Mapping[str, str] = MappingProxyType({})) -> TriedOut:
-    """Bubblewrap for tests that need it."""
-    made = TriedOut(site, consented)
-    if (await made.status([])).failure is not None:
+async def sandbox_for(site: Site, consented_digests: Mapping[str, str] = MappingProxyType({})) -> ProbedBubblewrap:
+    """Return a sandbox with bubblewrap, or skip the test where bubblewrap does not work."""
+    sandbox = ProbedBubblewrap(site, consented_digests)
+    if (await sandbox.status([])).failure is not None:
         pytest.skip("not run: bubblewrap does not run here")
-    return made
+    return sandbox
 
 
 @dataclass(frozen=True)
-class Ran:
+class CommandResult:
     """How a command in the sandbox ended."""
 
     code: int
@@ -111,18 +116,18 @@ class Ran:
     changes: SandboxChanges
 
 
-def look_at(
+def prepare_view(
     site: Site,
     roots: Sequence[str],
     view: CommandView = WORKING,
-    lookout: AutoRunScanner | None = None,
+    scanner: AutoRunScanner | None = None,
     private_folder: Callable[[], str] | None = None,
 ) -> PreparedView:
-    """What is prepared for a command from which no rule hides anything, with nothing in the place of settings."""
+    """Prepare the view of a command that no rule restricts, with empty paths for the stand-ins."""
     secrets = secrets_of(site, writable(roots), view)
     preparation = ViewPreparation(
         site=site,
-        scanner=lookout or AutoRunScanner(),
+        scanner=scanner or AutoRunScanner(),
         roots=roots,
         command_view=view,
         hidden_paths=secrets,
@@ -133,38 +138,38 @@ def look_at(
 
 
 async def run_confined(
-    confined: SandboxedCommand, seconds: float = 30, before_mounts: Callable[[], None] = lambda: None
+    command: SandboxedCommand, seconds: float = 30, before_mounts: Callable[[], None] = lambda: None
 ) -> tuple[int, str]:
-    """Start what is confined, with the descriptors that it has; its exit code, and what it printed.
+    """Run a command with its descriptors, and return its exit code and output.
 
     Args:
-        confined: The command.
-        seconds: How long it may take.
-        before_mounts: What happens between the look at the workspace and the mounts.
+        command: The command.
+        seconds: The time limit.
+        before_mounts: Runs between the scan of the workspace and the mounts.
 
     Raises:
-        ToolError: It must not begin.
+        ToolError: The command may not begin.
     """
-    look = confined.prepare
+    prepare = command.prepare
 
-    def look_then() -> PreparedView:
-        prepared = look()
+    def prepare_and_change() -> PreparedView:
+        view = prepare()
         before_mounts()
-        return prepared
+        return view
 
-    confined.prepare = look_then
-    spec = confined.spec
-    # Copies with numbers that are not among those to be given.
-    passed = {number: fcntl.fcntl(ours, fcntl.F_DUPFD_CLOEXEC, 50) for number, ours in spec.descriptors.items()}
+    command.prepare = prepare_and_change
+    spec = command.spec
+    # Copies whose numbers do not collide with the numbers that the command expects.
+    copies = {number: fcntl.fcntl(original, fcntl.F_DUPFD_CLOEXEC, 50) for number, original in spec.descriptors.items()}
     try:
         for number, content in spec.attachments.items():
-            attached = os.memfd_create("attached")
-            os.write(attached, content)
-            os.lseek(attached, 0, os.SEEK_SET)
-            passed[number] = fcntl.fcntl(attached, fcntl.F_DUPFD_CLOEXEC, 50)
-            os.close(attached)
+            file = os.memfd_create("attached")
+            os.write(file, content)
+            os.lseek(file, 0, os.SEEK_SET)
+            copies[number] = fcntl.fcntl(file, fcntl.F_DUPFD_CLOEXEC, 50)
+            os.close(file)
         script = f'echo 0 > "{spec.limits.group}"; ' if spec.limits.group is not None else ""
-        script += "".join(f"exec {number}<&{ours} {ours}<&-; " for number, ours in passed.items())
+        script += "".join(f"exec {number}<&{copy} {copy}<&-; " for number, copy in copies.items())
         process = subprocess.Popen(  # noqa: ASYNC220 - as the probe does
             ["/bin/bash", "-c", script + 'exec "$@"', "sh", *spec.argv],
             cwd=spec.folder,
@@ -172,15 +177,15 @@ async def run_confined(
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
-            pass_fds=tuple(passed.values()),
+            pass_fds=tuple(copies.values()),
             start_new_session=True,
         )
     finally:
-        for descriptor in passed.values():
+        for descriptor in copies.values():
             os.close(descriptor)
     with process:
         try:
-            await confined.begin(mounting_for(process.pid))
+            await command.begin(mounting_for(process.pid))
         except EndedEarlyError:
             raise sandbox_failed((await anyio.to_thread.run_sync(process.communicate))[0].decode()) from None
         except BaseException:
@@ -193,53 +198,55 @@ async def run_confined(
 MOUNTER = """
 import socket, sys
 from tools.shell.broker import supervisor
-way = socket.socket(fileno=int(sys.argv[1]))
-while (asked := socket.recv_fds(way, 1 << 20, 1))[0]:
-    program, body = int.from_bytes(asked[0][:4], "big"), asked[0][4:]
-    way.send(bytes([supervisor.mount(body, asked[1], program)]))
+connection = socket.socket(fileno=int(sys.argv[1]))
+while (request := socket.recv_fds(connection, 1 << 20, 1))[0]:
+    program, body = int.from_bytes(request[0][:4], "big"), request[0][4:]
+    connection.send(bytes([supervisor.mount(body, request[1], program)]))
 """
 
 
 class Mounter:
-    """A process that mounts, in place of the supervisor of a server; it ends with the one that has started it.
+    """A process that mounts file systems like the supervisor of a server. It ends with its parent.
 
-    A fork of this process may not be able to: libraries start threads in forks, and only a process without threads may
+    This process or a fork may not be able to mount: libraries start threads, and only a process without threads may
     join a namespace.
     """
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._way, other = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        with other:
-            command = [sys.executable, "-S", "-c", MOUNTER, str(other.fileno())]
-            self._process = subprocess.Popen(command, pass_fds=[other.fileno()], cwd=CHECKOUT)
+        self._connection, peer = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        with peer:
+            command = [sys.executable, "-S", "-c", MOUNTER, str(peer.fileno())]
+            self._process = subprocess.Popen(command, pass_fds=[peer.fileno()], cwd=CHECKOUT)
 
-    def mount(self, program: int, told: int, steps: Iterable[MountStep]) -> None:
-        """Mount in the namespaces of a child of a program, once its number is read from `told`, then closed. Blocks."""
+    def mount(self, program: int, pid_reader: int, steps: Iterable[MountStep]) -> None:
+        """Mount in the namespaces of a program's child, whose pid comes from `pid_reader`. Close that. Blocking."""
         try:
             with self._lock:
-                socket.send_fds(self._way, [program.to_bytes(4, "big"), broker_messages.pack_mounts(steps)], [told])
-                number = self._way.recv(1)[0]
+                socket.send_fds(
+                    self._connection, [program.to_bytes(4, "big"), broker_messages.pack_mounts(steps)], [pid_reader]
+                )
+                number = self._connection.recv(1)[0]
         finally:
-            os.close(told)
+            os.close(pid_reader)
         if number:
-            raise OSError(number, "it could not be mounted")
+            raise OSError(number, "the file systems could not be mounted")
 
 
 @cache
 def _mounter_of(_process: int) -> Mounter:
-    """One for each process: a fork starts its own."""
+    """Return the mounter of a process: a fork starts its own."""
     return Mounter()
 
 
 def mounting_for(program: int) -> Mount:
-    """What mounts in the namespaces of a child of a program, without a supervisor."""
+    """Return a function that mounts in the namespaces of a program's child, without a supervisor."""
     mounter = _mounter_of(os.getpid())
 
-    async def mount_there(told: int, steps: Iterable[MountStep]) -> None:
-        await anyio.to_thread.run_sync(mounter.mount, program, os.dup(told), steps)
+    async def mount_in_child(pid_reader: int, steps: Iterable[MountStep]) -> None:
+        await anyio.to_thread.run_sync(mounter.mount, program, os.dup(pid_reader), steps)
 
-    return mount_there
+    return mount_in_child
 
 
 async def run(
@@ -252,44 +259,44 @@ async def run(
     view: CommandView = WORKING,
     private_folder: Callable[[], str] | None = None,
     folder: str | None = None,
-) -> Ran:
-    """Run a shell command in the sandbox, to its end."""
+) -> CommandResult:
+    """Run a shell command in the sandbox until it ends."""
     base = command_environment({}, os.environ) if environment is None else environment
     spec = ProcessSpec(("/bin/bash", "-c", command), folder or roots[0], base)
-    confined = await confinement.confine(spec, roots, view, private_folder)
-    assert isinstance(confined, SandboxedCommand)
-    assert confined.engine is Engine.BUBBLEWRAP
-    code, output = await run_confined(confined, before_mounts=before_mounts)
-    return Ran(code, output, await confined.release())
+    job = await confinement.confine(spec, roots, view, private_folder)
+    assert isinstance(job, SandboxedCommand)
+    assert job.engine is Engine.BUBBLEWRAP
+    code, output = await run_confined(job, before_mounts=before_mounts)
+    return CommandResult(code, output, await job.release())
 
 
 async def main() -> None:
-    root, home, kind, command, *others = sys.argv[1:]
+    root, home, kind, command, *extra_roots = sys.argv[1:]
     meanwhile = os.environ.get("MEANWHILE", "true")
-    # Root itself needs a control group for the stricter mode.
+    # Root would need a control group for the stricter mode.
     mode = SandboxMode.AUTO if KEEPS_RIGHTS else SandboxMode.REQUIRED
-    TriedOut.works = "WORKS" in os.environ
-    confinement = TriedOut(Site(home=home), mode=mode, folders=PrivateFolders())
-    masked, read_only = (tuple(filter(None, os.environ.get(n, "").split(":"))) for n in ("MASKED", "READ_ONLY"))
-    view = replace(WORKING, kind=ViewKind(kind), current_restrictions=lambda: FileRestrictions(masked, read_only))
+    ProbedBubblewrap.works = "WORKS" in os.environ
+    confinement = ProbedBubblewrap(Site(home=home), mode=mode, folders=PrivateFolders())
+    masks, read_only = (tuple(filter(None, os.environ.get(n, "").split(":"))) for n in ("MASKED", "READ_ONLY"))
+    view = replace(WORKING, kind=ViewKind(kind), current_restrictions=lambda: FileRestrictions(masks, read_only))
     environment = {"PATH": "/usr/local/bin:/usr/bin:/bin", "HOME": home}
 
     def change() -> None:
         subprocess.run(["/bin/bash", "-ec", meanwhile], check=True)
 
     try:
-        ended = asdict(await run(confinement, command, [root, *others], environment, change, view=view))
+        result = asdict(await run(confinement, command, [root, *extra_roots], environment, change, view=view))
     except ToolError as error:
-        ended = {"refused": error.message}
-    print(json.dumps(ended))  # noqa: T201 - read by the test
+        result = {"refused": error.message}
+    print(json.dumps(result))  # noqa: T201 - read by the test
 
 
 def mount(script: str, afterwards: str) -> None:
-    """Mount things for a child, which this returns in; this process waits for it and looks what it has left."""
+    """Mount file systems and return in a child. The parent waits for the child and then runs `afterwards`."""
     folder = os.getcwd()
     own_mounts()
     subprocess.run(["/bin/bash", "-ec", script, "sh", sys.argv[1]], check=True)
-    os.chdir(folder)  # something may be mounted there by now
+    os.chdir(folder)  # a file system may have been mounted on it
     os.chdir(sys.argv[1])
     sys.argv[1] = os.getcwd()
     child = os.fork()
@@ -305,6 +312,6 @@ if __name__ == "__main__":
     os.chdir("/")
     if sys.platform != "win32" and os.geteuid() == 0 and not KEEPS_RIGHTS:
         become_nobody()
-        # The interpreter that the sandbox is tried with; ours may be out of reach.
+        # The interpreter for the probe. This user may not be able to read the current one.
         sys.executable, sys.prefix, sys.base_prefix = "/usr/bin/python3", "/usr", "/usr"
     anyio.run(main)

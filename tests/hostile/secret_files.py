@@ -1,4 +1,4 @@
-"""A home folder full of secrets, as programs leave them there: written from their manuals, not from our table."""
+"""Files with secrets as programs leave them in a home folder. They follow the programs' manuals, not our own table."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ _PURE = """
 """
 
 PURE = tuple(_PURE.split())
-"""Files that hold nothing but secrets, or nothing that a command needs."""
+"""Files that hold only secrets, or nothing that a command needs."""
 
 MIXED: Mapping[str, str] = {
     ".npmrc": (
@@ -240,7 +240,7 @@ MIXED: Mapping[str, str] = {
     ".hgrc": ("[ui]\nusername = STAYS\n[auth]\nx.prefix = https://h.example\nx.password = CANARY\n"),
     ".cabal/config": ("jobs: STAYS\npassword: CANARY\npassword-command: STAYS\n"),
 }
-"""Settings with secrets in them: every CANARY is one, every STAYS is none."""
+"""Settings that contain secrets. Every CANARY is a secret, and every STAYS is not."""
 
 _ODD = r"""
 .m2/settings.xml
@@ -417,12 +417,12 @@ _ODD = r"""
 
 
 def odd_forms() -> list[tuple[str, str]]:
-    """What formats allow and few people write, with the place of each: every S is a secret."""
+    """Return rare but valid forms of secrets, each with the path of its file. Every S is a secret."""
     forms: list[tuple[str, str]] = []
-    place = ""
+    path = ""
     for line in _ODD.strip().splitlines():
         if line.startswith("  "):
-            forms.append((place, line[2:].replace("¶", "\n").replace("NBSP", "\u00a0")))
+            forms.append((path, line[2:].replace("¶", "\n").replace("NBSP", "\u00a0")))
         else:
-            place = line
+            path = line
     return forms

@@ -1,9 +1,9 @@
-"""Our server, which gets stuck for ever when a signal says so.
+"""Starts a server that hangs for ever after a signal.
 
 python stuck_server.py SERVER-ARGUMENT...
 
-SIGUSR1: the thread of the event loop waits for a lock that nobody gives back.
-SIGUSR2: it is in a library that does not give the interpreter back, so no other thread goes on either.
+SIGUSR1: the thread of the event loop waits for a lock that is never released.
+SIGUSR2: this thread hangs in a library without releasing the interpreter's lock, so no other thread continues either.
 """
 
 from __future__ import annotations
@@ -20,25 +20,25 @@ from server import cli
 from server.administration import watchdog
 from tools.shell.broker import confinement
 
-TAKEN = threading.Lock()
+HELD_LOCK = threading.Lock()
 
 
-def wait_for_a_lock(_number: int, _frame: object) -> None:
-    TAKEN.acquire()
+def wait_for_lock(_number: int, _frame: object) -> None:
+    HELD_LOCK.acquire()
 
 
-def stay_in_a_library(_number: int, _frame: object) -> None:
-    library = ctypes.PyDLL(None)  # unlike `CDLL`, it is called with the lock of the interpreter held
+def hang_in_library(_number: int, _frame: object) -> None:
+    library = ctypes.PyDLL(None)  # unlike `CDLL`, `PyDLL` keeps the interpreter's lock during calls
     mutex = ctypes.create_string_buffer(256)
-    for _ in range(2):  # the second time for ever; no signal ends that
+    for _ in range(2):  # the second call waits for ever, and signals do not interrupt it
         library.pthread_mutex_lock(mutex)
 
 
 if __name__ == "__main__":
-    TAKEN.acquire()
-    signal.signal(signal.SIGUSR1, wait_for_a_lock)
-    signal.signal(signal.SIGUSR2, stay_in_a_library)
-    # Nobody wants to wait that long here.
+    HELD_LOCK.acquire()
+    signal.signal(signal.SIGUSR1, wait_for_lock)
+    signal.signal(signal.SIGUSR2, hang_in_library)
+    # The defaults are too long for a test.
     watchdog.STUCK_SECONDS = watchdog.LEAVE_SECONDS = 2.0
-    confinement.make_private = lambda: None  # the test reads what it waits for
+    confinement.make_private = lambda: None  # so that the test can read what the server waits for
     raise SystemExit(cli.main())

@@ -1,4 +1,4 @@
-"""A client over stdio that asks and reads nothing costs a bounded amount of memory, and gets all once it reads."""
+"""A client over stdio that sends requests without reading costs bounded memory. Once it reads, it gets all answers."""
 
 from __future__ import annotations
 
@@ -19,19 +19,19 @@ from tests.interaction.raw_clients import CEILING
 from tests.interaction.test_lifecycle import INITIALIZE, INITIALIZED, Server, by_itself, call, running
 
 Json = dict[str, Any]
-Ask = Callable[[int], Json]
+RequestMaker = Callable[[int], Json]
 
-MOST = 96 << 20
-"""What such a client may cost beyond a server that has nothing to do."""
+MAX_MEMORY = 96 << 20
+"""How much memory such a client may cost, in addition to an idle server."""
 
 MAX_REQUESTS = 5_000
-"""Sent at most; without a bound each of the members costs several times as much."""
+"""How many requests are sent at most. Without a bound, each kind of request would cost several times the limit."""
 
 MAX_BYTES = 100 << 20
-"""The same of bytes."""
+"""How many bytes are sent at most."""
 
 QUIET_SECONDS = 3.0
-"""Nothing more is taken in for so long: the server reads no more."""
+"""After so long without progress, the server is assumed to have stopped reading."""
 
 UPSTREAM = """
 import json, sys
@@ -53,13 +53,13 @@ for line in sys.stdin:
     elif method == "tools/list":
         result = {"tools": [{"name": "large", "inputSchema": {"type": "object"}}]}
     elif method == "tools/call":
-        given = params["arguments"]
-        for number in range(given.get("logs", 0)):
+        arguments = params["arguments"]
+        for number in range(arguments.get("logs", 0)):
             send({"method": "notifications/message", "params": {"level": "error", "data": "z" * 50_000}})
             token = params.get("_meta", {}).get("progressToken")
             if token is not None:
                 send({"method": "notifications/progress", "params": {"progressToken": token, "progress": number}})
-        result = {"content": [{"type": "text", "text": "x" * given["size"]}]}
+        result = {"content": [{"type": "text", "text": "x" * arguments["size"]}]}
     send({"id": identity, "result": result})
 """
 
@@ -73,7 +73,7 @@ def _with_progress(message: Json) -> Json:
     return message
 
 
-ASKED: dict[str, Ask] = {
+REQUESTS: dict[str, RequestMaker] = {
     "pings": lambda number: _request(number, "ping"),
     "lists": lambda number: _request(number, "tools/list"),
     "unknown methods": lambda number: _request(number, "no/such", data="y" * 1000),
@@ -82,16 +82,18 @@ ASKED: dict[str, Ask] = {
     "reads": lambda number: call(number, "read_file", absolute_path="large.txt"),
     "reads of several files": lambda number: call(number, "read_many_files", paths=["large.txt", "other.txt"]),
     "commands": lambda number: call(number, "run_shell_command", command="yes | head -c 3000000"),
-    "told commands": lambda number: _with_progress(call(number, "run_shell_command", command="yes | head -c 3000000")),
+    "commands with progress": lambda number: _with_progress(
+        call(number, "run_shell_command", command="yes | head -c 3000000")
+    ),
     "relayed answers of 1 MB": lambda number: call(number, "up__large", size=1_000_000),
     "relayed answers of 5 MB": lambda number: call(number, "up__large", size=5_000_000),
     "relayed logs": lambda number: _with_progress(call(number, "up__large", size=1, logs=20)),
 }
-KINDS = tuple(ASKED.values())
-SOON = ("all of them",)
-"""Those of `make test`; each starts a server of its own."""
+KINDS = tuple(REQUESTS.values())
+SHORT = ("all of them",)
+"""The kinds that `make test` runs. Each kind needs its own server."""
 
-ASKED["all of them"] = lambda number: KINDS[number % len(KINDS)](number)
+REQUESTS["all of them"] = lambda number: KINDS[number % len(KINDS)](number)
 
 
 def _peak(pid: int) -> int:
@@ -113,7 +115,7 @@ def _answer(server: Server, identity: int) -> Json:
 
 
 def _begin(server: Server) -> int:
-    """Greet the server, and use what it will need; what it costs then."""
+    """Initialize the server, use each feature once, and return its peak memory."""
     server.send(INITIALIZE, INITIALIZED)
     uses = [
         call(-1, "up__large", size=1),
@@ -126,33 +128,33 @@ def _begin(server: Server) -> int:
     return _peak(server.process.pid)
 
 
-def _flood(server: Server, ask: Ask, most: int) -> tuple[int, bytes]:
-    """Send requests until no more is taken in; how many there were, and what of the last one was not taken."""
+def _flood(server: Server, request_for: RequestMaker, limit: int) -> tuple[int, bytes]:
+    """Send requests until the server reads no more. Return their number, and the unsent remainder of the last one."""
     os.set_blocking(server.stdin.fileno(), False)
     number = size = 0
-    while number < most and size < MAX_BYTES:
+    while number < limit and size < MAX_BYTES:
         number += 1
-        rest = json.dumps(ask(number)).encode() + b"\n"
-        size += len(rest)
-        while rest:
+        remainder = json.dumps(request_for(number)).encode() + b"\n"
+        size += len(remainder)
+        while remainder:
             _, writable, _ = select.select([], [server.stdin], [], QUIET_SECONDS)
             if not writable:
-                return number, rest
-            rest = rest[os.write(server.stdin.fileno(), rest) :]
+                return number, remainder
+            remainder = remainder[os.write(server.stdin.fileno(), remainder) :]
     return number, b""
 
 
 @pytest.mark.requirement("stdio.slow_reader")
 @pytest.mark.parametrize(
-    "asked",
-    [pytest.param(kind, marks=() if kind in SOON else pytest.mark.long) for kind in ASKED],
+    "kind",
+    [pytest.param(name, marks=() if name in SHORT else pytest.mark.long) for name in REQUESTS],
 )
-def test_what_a_client_leaves_unread_costs_a_bounded_amount_of_memory(asked: str, root: Path, tmp_path: Path) -> None:
+def test_what_a_client_leaves_unread_costs_a_bounded_amount_of_memory(kind: str, root: Path, tmp_path: Path) -> None:
     with running(root, _config(root, tmp_path), "--approval-mode", "yolo", start=by_itself) as server:
         before = _begin(server)
-        sent, _ = _flood(server, ASKED[asked], MAX_REQUESTS)
-        assert _peak(server.process.pid) - before < MOST, sent
-        # It goes away without having read anything.
+        request_count, _ = _flood(server, REQUESTS[kind], MAX_REQUESTS)
+        assert _peak(server.process.pid) - before < MAX_MEMORY, request_count
+        # The client leaves without having read anything.
         server.stdout.close()
         server.stdin.close()
         assert server.process.wait(CEILING) == 0
@@ -160,7 +162,7 @@ def test_what_a_client_leaves_unread_costs_a_bounded_amount_of_memory(asked: str
 
 @pytest.mark.requirement("stdio.slow_reader")
 @pytest.mark.parametrize(
-    "asked",
+    "kind",
     [
         "all of them",
         *(
@@ -169,72 +171,72 @@ def test_what_a_client_leaves_unread_costs_a_bounded_amount_of_memory(asked: str
         ),
     ],
 )
-def test_all_that_is_owed_comes_once_the_client_reads(asked: str, root: Path, tmp_path: Path) -> None:
+def test_all_answers_come_once_the_client_reads(kind: str, root: Path, tmp_path: Path) -> None:
     with running(root, _config(root, tmp_path), "--approval-mode", "yolo") as server:
         _begin(server)
-        sent, rest = _flood(server, ASKED[asked], 60 if asked == "all of them" else 200)
+        request_count, remainder = _flood(server, REQUESTS[kind], 60 if kind == "all of them" else 200)
         os.set_blocking(server.stdin.fileno(), True)
-        writer = threading.Thread(target=server.send, args=(rest[:-1],) if rest else ())
+        writer = threading.Thread(target=server.send, args=(remainder[:-1],) if remainder else ())
         writer.start()
-        owed, progress = set(range(1, sent + 1)), dict[int, list[float]]()
-        while owed:
+        open_ids, progress = set(range(1, request_count + 1)), dict[int, list[float]]()
+        while open_ids:
             message = server.answer()
             if message.get("method") == "notifications/progress":
                 params = message["params"]
-                assert params["progressToken"] in owed  # none comes after the answer
+                assert params["progressToken"] in open_ids  # no progress comes after the answer
                 progress.setdefault(params["progressToken"], []).append(params["progress"])
             elif "method" not in message:
-                owed.remove(message["id"])  # each has one answer
+                open_ids.remove(message["id"])  # each request has one answer
         writer.join()
-        assert all(told == sorted(told) for told in progress.values())
+        assert all(values == sorted(values) for values in progress.values())
         server.stdin.close()
         assert server.remaining_messages() == []
         assert server.process.wait(CEILING) == 0
 
 
-def _asking(number: int, root: Path) -> Json:
+def _call_that_asks(number: int, root: Path) -> Json:
     return call(number, "write_file", file_path=str(root / f"{number}.txt"), content="x\n")
 
 
 @pytest.mark.long
 @pytest.mark.requirement("stdio.slow_reader")
-def test_an_answer_to_a_question_is_heard_behind_any_number_of_requests(root: Path) -> None:
+def test_an_answer_to_a_question_is_read_behind_any_number_of_requests(root: Path) -> None:
     initialize = json.loads(json.dumps(INITIALIZE))
     initialize["params"]["capabilities"] = {"elicitation": {}}
     with running(root) as server:
         server.send(initialize, INITIALIZED)
         assert server.answer()["id"] == 0
-        heard: queue.SimpleQueue[Json] = queue.SimpleQueue()
-        reader = threading.Thread(target=_hear, args=(server, heard))
+        messages: queue.SimpleQueue[Json] = queue.SimpleQueue()
+        reader = threading.Thread(target=_read_messages, args=(server, messages))
         reader.start()
-        # Twice as much as may wait, and every call that is at work asks.
+        # Twice as many bytes as may wait. Every call that runs asks for consent.
         count = 400
         for number in range(1, count + 1):
-            message = _asking(number, root)
+            message = _call_that_asks(number, root)
             message["params"]["arguments"]["content"] = "x" * 60_000
             server.send(message)
-        answered = dict[int, Json]()
-        while len(answered) < count:
-            message = heard.get(timeout=CEILING)
+        answers = dict[int, Json]()
+        while len(answers) < count:
+            message = messages.get(timeout=CEILING)
             if message.get("method") == "elicitation/create":
                 server.send({"jsonrpc": "2.0", "id": message["id"], "result": {"action": "decline"}})
             elif "method" not in message:
-                answered[message["id"]] = message
-        refused = [answer for answer in answered.values() if "error" in answer]
-        assert 0 < len(refused) < count
-        assert all("too many requests" in answer["error"]["message"] for answer in refused)
+                answers[message["id"]] = message
+        refusals = [answer for answer in answers.values() if "error" in answer]
+        assert 0 < len(refusals) < count
+        assert all("too many requests" in answer["error"]["message"] for answer in refusals)
         server.stdin.close()
         reader.join(CEILING)
         assert server.process.wait(CEILING) == 0
 
 
-def _hear(server: Server, heard: queue.SimpleQueue[Json]) -> None:
+def _read_messages(server: Server, messages: queue.SimpleQueue[Json]) -> None:
     for line in server.stdout:
-        heard.put(json.loads(line))
+        messages.put(json.loads(line))
 
 
 @pytest.mark.requirement("stdio.slow_reader")
-def test_pings_and_cancellations_are_heard_while_more_calls_wait_than_may_be_at_work(root: Path) -> None:
+def test_pings_and_cancellations_are_read_while_more_calls_wait_than_may_run(root: Path) -> None:
     count = 1_000
     with running(root, None, "--approval-mode", "yolo") as server:
         server.send(INITIALIZE, INITIALIZED)

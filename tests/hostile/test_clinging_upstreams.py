@@ -1,4 +1,4 @@
-"""Upstreams that do not want to end, with what they have started: nothing of them is left."""
+"""Upstreams that refuse to end, and processes that they have started: nothing of them is left."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ GREETING: tuple[dict[str, Any], ...] = (
 
 @pytest.fixture
 def mark() -> str:
-    """By which an upstream and all that it starts are known."""
+    """An identifier that marks an upstream and all its processes."""
     return uuid4().hex
 
 
@@ -46,8 +46,8 @@ def clinging(mark: str, tool: str = "nothing") -> UpstreamSettings:
 
 
 @contextmanager
-def serving(root: Path, settings: Path, servers: dict[str, Any]) -> Generator[subprocess.Popen[bytes]]:
-    config = write_config(settings, {"mcpServers": servers})
+def serving(root: Path, folder: Path, servers: dict[str, Any]) -> Generator[subprocess.Popen[bytes]]:
+    config = write_config(folder, {"mcpServers": servers})
     command = [sys.executable, *server_arguments(root, config)]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
         try:
@@ -64,13 +64,13 @@ def pipes_of(process: subprocess.Popen[bytes]) -> tuple[IO[bytes], IO[bytes]]:
 
 def call(process: subprocess.Popen[bytes], identity: int, tool: str) -> dict[str, Any]:
     """Call a tool, and wait for the answer."""
-    writing, reading = pipes_of(process)
+    server_input, server_output = pipes_of(process)
     params: dict[str, Any] = {"name": tool, "arguments": {}}
-    called = {"jsonrpc": "2.0", "id": identity, "method": "tools/call", "params": params}
-    for message in (*GREETING, called) if identity == 1 else (called,):
-        writing.write(json.dumps(message).encode() + b"\n")
-    writing.flush()
-    for line in reading:
+    request = {"jsonrpc": "2.0", "id": identity, "method": "tools/call", "params": params}
+    for message in (*GREETING, request) if identity == 1 else (request,):
+        server_input.write(json.dumps(message).encode() + b"\n")
+    server_input.flush()
+    for line in server_output:
         message = json.loads(line)
         if message.get("id") == identity:
             return message
@@ -83,7 +83,7 @@ def as_json(entry: UpstreamSettings) -> dict[str, Any]:
 
 @pytest.mark.requirement("upstream.nothing-left")
 @pytest.mark.parametrize("is_killed", one_in(2, [False, True]), ids=["clean end", "SIGKILL"])
-async def test_nothing_of_an_upstream_is_left_when_the_server_is_gone(
+async def test_nothing_of_an_upstream_is_left_when_the_server_has_ended(
     is_killed: bool, root: Path, tmp_path: Path, mark: str
 ) -> None:
     with serving(root, tmp_path, {"demo": as_json(clinging(mark))}) as server:
@@ -100,7 +100,7 @@ async def test_nothing_of_an_upstream_is_left_when_the_server_is_gone(
 
 
 @pytest.mark.requirement("upstream.nothing-left")
-async def test_nothing_is_left_of_an_upstream_whose_entry_is_changed_or_gone(
+async def test_nothing_is_left_of_an_upstream_whose_entry_is_changed_or_removed(
     mark: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(stdio_upstream, "LEAVING_SECONDS", 0.1)
@@ -108,38 +108,36 @@ async def test_nothing_is_left_of_an_upstream_whose_entry_is_changed_or_gone(
     old, new = mark, mark[::-1]
     pool = quiet_pool({"demo": clinging(old)})
 
-    async def connected() -> None:
+    async def wait_until_connected() -> None:
         with anyio.fail_after(CEILING):
             await pool.upstreams[0].known.wait()
         assert pool.upstreams[0].live_session is not None
 
     async with anyio.create_task_group() as tasks:
         pool.start(tasks, ONE_CLIENT)
-        await connected()
+        await wait_until_connected()
         assert len(pids_with_mark(old)) == 2
         pool.change({"demo": clinging(new)}, tasks)
-        await connected()
+        await wait_until_connected()
         await until_no_process_has_mark(old)
         assert len(pids_with_mark(new)) == 2
         pool.change({}, tasks)
         await until_no_process_has_mark(new)
         await until_ended(brokers_of(os.getpid()))
         pool.change({"demo": clinging(old)}, tasks)
-        await connected()
+        await wait_until_connected()
         tasks.cancel_scope.cancel()
     assert pids_with_mark(old) == []
     assert brokers_of(os.getpid()) == []
 
 
 @pytest.mark.requirement("upstream.errors")
-async def test_an_upstream_goes_on_though_nobody_reads_what_it_writes_on_standard_error(
-    root: Path, tmp_path: Path
-) -> None:
+async def test_an_upstream_goes_on_even_if_it_floods_standard_error(root: Path, tmp_path: Path) -> None:
     script = tmp_path / "loud.py"
     clinging_script = (PEERS / "clinging_upstream.py").read_text()
-    loud = "    for line in sys.stdin:\n        print('loud' * 50_000, file=sys.stderr)\n"
+    loud_loop = "    for line in sys.stdin:\n        print('loud' * 50_000, file=sys.stderr)\n"
     assert "    for line in sys.stdin:\n" in clinging_script
-    script.write_text(clinging_script.replace("    for line in sys.stdin:\n", loud))
+    script.write_text(clinging_script.replace("    for line in sys.stdin:\n", loud_loop))
     entry = {"command": sys.executable, "args": [str(script)], "trust": True}
     with serving(root, tmp_path, {"demo": entry}) as server:
         for number in range(1, 11):

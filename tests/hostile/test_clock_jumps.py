@@ -1,4 +1,4 @@
-"""A machine whose clock is set while calls run: time limits are of the time that passes, not of the clock."""
+"""The clock of a machine is set while calls run: time limits depend on elapsed time, not on the clock."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ async def keep_silent(context: object, params: types.ElicitRequestParams) -> typ
 async def connected(
     root: Path, tmp_path: Path, mode: str = HANDSHAKE, callback: Any = accept, **settings: Any
 ) -> AsyncGenerator[Client]:
-    """A client of a server on such a machine."""
+    """Connect to a server whose clock jumps."""
     config = write_config(tmp_path, {"shell": {"sandbox": "off"}, **settings})
     arguments = [str(PEERS / "jumping_clock.py"), *server_arguments(root, config)[4:]]
     parameters = StdioServerParameters(command=sys.executable, args=forked(arguments))
@@ -53,18 +53,18 @@ async def connected(
             yield client
 
 
-async def test_a_command_is_ended_at_its_time_and_not_before(root: Path, tmp_path: Path) -> None:
+async def test_a_command_is_ended_at_its_time_limit_and_not_before(root: Path, tmp_path: Path) -> None:
     async with connected(root, tmp_path) as client:
         long = {"command": "echo $$ > pid; exec sleep 600", "timeout": 500}
-        ended = await client.call_tool("run_shell_command", long)
-        assert "shell_timed_out" in text_of(ended)
+        result = await client.call_tool("run_shell_command", long)
+        assert "shell_timed_out" in text_of(result)
         await until_ended([int((root / "pid").read_text())])
         short = await client.call_tool("run_shell_command", {"command": "sleep 0.3; echo whole", "timeout": 60_000})
         assert "whole" in text_of(short)
         assert not short.is_error
 
 
-async def test_a_question_that_nobody_answers_ends_at_its_time(root: Path, tmp_path: Path) -> None:
+async def test_a_question_that_nobody_answers_ends_at_its_time_limit(root: Path, tmp_path: Path) -> None:
     (root / "a.txt").write_text("old\n")
     async with connected(root, tmp_path, callback=keep_silent, confirmation={"timeout": 500}) as client:
         assert (await client.call_tool("edit", EDIT)).is_error

@@ -1,4 +1,4 @@
-"""Links made to cost much: each path is followed only so far, and a listing follows no more of them than it must."""
+"""Links that are crafted to be expensive: each path is followed only so far, and a listing follows as few as it can."""
 
 from __future__ import annotations
 
@@ -10,8 +10,9 @@ from pathlib import Path
 import pytest
 from mcp.client import Client
 
+from tests.hostile.abort_signals import AbortAfterChecks
 from tests.hostile.every_tool import MARKER, answers, changers_of, is_refused, readers_of
-from tools.builtin.find_files import LSTool
+from tools.builtin.search_tools import LSTool
 from tools.call.base_tool import ToolContext
 from tools.contract.limits import AbortSignal
 from tools.contract.tool_errors import ToolError, ToolErrorType
@@ -22,16 +23,16 @@ from tools.files.path_opener import real_path
 pytestmark = pytest.mark.anyio
 
 CHAIN = 39
-"""One link fewer than may be followed."""
+"""The number of links in a chain: one fewer than may be followed."""
 
 
 def costly_chain(root: Path) -> str:
-    """The first of a chain of links, each of which goes back and forth as often as a link can."""
+    """Create a chain of links, each of which enters and leaves a folder as often as possible. Return the first link."""
     (root / "a").mkdir()
     (root / "end").write_text(f"{MARKER}\n")
     for number in range(CHAIN):
-        following = f"c{number + 1}" if number < CHAIN - 1 else "end"
-        (root / f"c{number}").symlink_to("a/../" * 815 + following)
+        target = f"c{number + 1}" if number < CHAIN - 1 else "end"
+        (root / f"c{number}").symlink_to("a/../" * 815 + target)
     return "c0"
 
 
@@ -42,35 +43,18 @@ async def test_a_path_through_links_that_hold_very_many_names_is_refused_by_ever
     path = costly_chain(root)
     with pytest.raises(OSError, match=os.strerror(errno.ELOOP)):
         real_path(str(root / path))
-    for called in await answers(client, readers_of(path) + changers_of(path)):
-        assert is_refused(called), (called.tool, called.text)
-        assert "ELOOP" in called.text, (called.tool, called.text)
+    for answer in await answers(client, readers_of(path) + changers_of(path)):
+        assert is_refused(answer), (answer.tool, answer.text)
+        assert "ELOOP" in answer.text, (answer.tool, answer.text)
     assert (root / "end").read_text() == f"{MARKER}\n"
 
 
 @pytest.mark.requirement("paths.bounded_names")
-def test_links_that_go_far_round_are_followed_within_the_bound(root: Path) -> None:
+def test_links_with_many_names_are_followed_within_the_bound(root: Path) -> None:
     (root / "a").mkdir()
     (root / "end").write_text("")
     (root / "link").symlink_to("a/../" * 800 + "end")
     assert real_path(str(root / "link")) == str(root / "end")
-
-
-class Impatient(AbortSignal):
-    """A client that cancels when it has been looked at so many times; it tells how often it was."""
-
-    __slots__ = ("looks", "patience")
-
-    def __init__(self, patience: int) -> None:
-        super().__init__()
-        self.patience = patience
-        self.looks = 0
-
-    def raise_if_aborted(self) -> None:
-        self.looks += 1
-        if self.looks > self.patience:
-            self.abort()
-        super().raise_if_aborted()
 
 
 async def ls(context: ToolContext, signal: AbortSignal, limit: int) -> ToolResult:
@@ -88,24 +72,24 @@ def names_of(result: ToolResult) -> list[str]:
 async def test_a_cancelled_listing_stops_between_two_links(root: Path, context: ToolContext) -> None:
     for number in range(100):
         (root / f"l{number:03}").symlink_to("nowhere")
-    patient = Impatient(10_000)
-    assert names_of(await ls(context, patient, limit=1)) == ["l000"]
-    assert patient.looks >= 100
-    impatient = Impatient(50)
-    with pytest.raises(ToolError) as caught:
-        await ls(context, impatient, limit=1)
-    assert caught.value.code is ToolErrorType.CANCELLED
-    assert impatient.looks == 51
+    late_signal = AbortAfterChecks(10_000)
+    assert names_of(await ls(context, late_signal, limit=1)) == ["l000"]
+    assert late_signal.checks >= 100
+    early_signal = AbortAfterChecks(50)
+    with pytest.raises(ToolError) as error_info:
+        await ls(context, early_signal, limit=1)
+    assert error_info.value.code is ToolErrorType.CANCELLED
+    assert early_signal.checks == 51
 
 
 @pytest.mark.requirement("ls.links_bounded")
-async def test_of_very_many_links_only_those_of_the_page_are_followed_and_stand_among_the_files(
+async def test_of_very_many_links_only_those_on_the_page_are_followed_and_listed_among_the_files(
     root: Path, context: ToolContext
 ) -> None:
     (root / "z-folder").mkdir()
     for number in range(MAX_SORTED_LINKS + 1):
         (root / f"l{number:03}").symlink_to("z-folder")
-    signal = Impatient(50)
+    signal = AbortAfterChecks(50)
     result = await ls(context, signal, limit=3)
     assert names_of(result) == ["z-folder", "l000", "l001"]
     assert result.structured is not None
@@ -114,10 +98,10 @@ async def test_of_very_many_links_only_those_of_the_page_are_followed_and_stand_
 
 
 @pytest.mark.requirement("ls.links_bounded")
-async def test_nothing_is_looked_at_that_the_text_has_no_room_for(root: Path, context: ToolContext) -> None:
+async def test_links_for_which_the_text_has_no_room_are_not_followed(root: Path, context: ToolContext) -> None:
     for number in range(MAX_SORTED_LINKS + 500):
         (root / f"l{number:04}{'x' * 195}").symlink_to("nowhere")
-    signal = Impatient(200)
+    signal = AbortAfterChecks(200)
     result = await ls(context, signal, limit=10_000)
     assert 20 < len(names_of(result)) < 50
 

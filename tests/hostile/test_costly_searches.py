@@ -1,4 +1,4 @@
-"""Searches made to cost much before they begin: patterns of patterns, links by the hundred."""
+"""Searches that are crafted to be expensive before they begin: nested patterns, and links by the hundred."""
 
 from __future__ import annotations
 
@@ -10,17 +10,17 @@ import anyio
 import pytest
 
 from tests.harness import text_of
+from tests.hostile.abort_signals import AbortAfterChecks
 from tests.hostile.watched_server import MEGABYTE, needs_proc, watched_server
-from tools.builtin.find_files import GlobTool
 from tools.builtin.read_file import ReadManyFilesTool
+from tools.builtin.search_tools import GlobTool
 from tools.call.base_tool import ToolContext
-from tools.contract.limits import AbortSignal
 from tools.contract.tool_errors import ToolError, ToolErrorType
 
 pytestmark = pytest.mark.anyio
 
 NOTHING = "((|){1000}){1000}"
-"""Nothing, a million times, each in two ways."""
+"""A pattern that matches nothing a million times, in two ways each time."""
 
 
 def nested(pattern: str, times: int) -> str:
@@ -31,33 +31,16 @@ def nested(pattern: str, times: int) -> str:
 
 @needs_proc
 @pytest.mark.requirement("grep.budget")
-async def test_the_server_answers_while_it_is_given_patterns_that_stand_for_endless_ways(root: Path) -> None:
+async def test_the_server_answers_while_it_gets_patterns_with_endless_alternatives(root: Path) -> None:
     (root / "a.txt").write_text("text\n")
     async with watched_server(root) as server:
         await server.call("grep_search", pattern="warm")
-        used = server.forget_peak()
+        memory_before = server.reset_peak()
         for pattern in (NOTHING, nested(NOTHING, 12), nested("(|){1000}", 90), nested("(a|b)", 19)):
             with anyio.fail_after(50):
                 result = await server.call("grep_search", pattern=pattern)
             assert not result.is_error or "[invalid_tool_params]" in text_of(result)
-        assert server.peak() - used < 50 * MEGABYTE
-
-
-class Impatient(AbortSignal):
-    """A client that cancels when it has been looked at so many times; it tells how often it was."""
-
-    __slots__ = ("looks", "patience")
-
-    def __init__(self, patience: int) -> None:
-        super().__init__()
-        self.patience = patience
-        self.looks = 0
-
-    def raise_if_aborted(self) -> None:
-        self.looks += 1
-        if self.looks > self.patience:
-            self.abort()
-        super().raise_if_aborted()
+        assert server.peak() - memory_before < 50 * MEGABYTE
 
 
 @pytest.mark.requirement("glob.links")
@@ -67,20 +50,20 @@ async def test_a_cancelled_glob_stops_between_two_links(root: Path, context: Too
         (root / f"l{number:03}").symlink_to("target")
     tool = GlobTool()
     params = tool.validate_tool_params({"pattern": "l*"})
-    patient = Impatient(10_000)
-    result = await tool.execute(params, replace(context, signal=patient))
+    late_signal = AbortAfterChecks(10_000)
+    result = await tool.execute(params, replace(context, signal=late_signal))
     assert result.structured is not None
     assert result.structured["total"] == 100
-    assert patient.looks >= 100
-    impatient = Impatient(50)
-    with pytest.raises(ToolError) as caught:
-        await tool.execute(params, replace(context, signal=impatient))
-    assert caught.value.code is ToolErrorType.CANCELLED
-    assert impatient.looks == 51
+    assert late_signal.checks >= 100
+    early_signal = AbortAfterChecks(50)
+    with pytest.raises(ToolError) as error_info:
+        await tool.execute(params, replace(context, signal=early_signal))
+    assert error_info.value.code is ToolErrorType.CANCELLED
+    assert early_signal.checks == 51
 
 
 @pytest.mark.requirement("glob.links")
-async def test_a_glob_whose_time_is_over_follows_no_more_links_and_says_so(root: Path, context: ToolContext) -> None:
+async def test_a_glob_that_has_timed_out_follows_no_more_links_and_says_so(root: Path, context: ToolContext) -> None:
     (root / "target").write_text("")
     (root / "link").symlink_to("target")
     tool = GlobTool()
@@ -103,15 +86,15 @@ async def test_a_cancelled_call_looks_up_no_more_parts_of_its_pattern(
 ) -> None:
     (root / "d").mkdir()
     params = tool.validate_tool_params(arguments)
-    impatient = Impatient(30)
-    with pytest.raises(ToolError) as caught:
-        await tool.execute(params, replace(context, signal=impatient))
-    assert caught.value.code is ToolErrorType.CANCELLED
-    assert impatient.looks == 31
+    early_signal = AbortAfterChecks(30)
+    with pytest.raises(ToolError) as error_info:
+        await tool.execute(params, replace(context, signal=early_signal))
+    assert error_info.value.code is ToolErrorType.CANCELLED
+    assert early_signal.checks == 31
 
 
 @pytest.mark.requirement("many.budget")
-async def test_entries_that_there_was_no_time_for_are_not_said_to_be_missing(root: Path, context: ToolContext) -> None:
+async def test_entries_that_there_was_no_time_for_are_not_reported_as_missing(root: Path, context: ToolContext) -> None:
     (root / "a.txt").write_text("text\n")
     tool = ReadManyFilesTool()
     tool.seconds = 0.0

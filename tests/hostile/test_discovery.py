@@ -1,4 +1,4 @@
-"""Commands of an operator that flood, hang, or tell of thousands of tools; names and arguments made to be misread."""
+"""An operator's commands that flood, hang, or declare thousands of tools, and names and arguments that mislead."""
 
 from __future__ import annotations
 
@@ -23,21 +23,23 @@ pytestmark = pytest.mark.anyio
 
 
 async def state_of(tools: CustomTools) -> DiscoveryState:
-    """What comes of a discovery."""
+    """Run a discovery, and return its state."""
     with anyio.fail_after(CEILING):
         return await tools.discovery.refresh()
 
 
 @pytest.fixture
 async def tools(root: Path, tmp_path: Path) -> AsyncGenerator[CustomTools]:
-    """A discovery with working commands."""
-    async with custom_tools(root, tmp_path) as made:
-        yield made
+    """Custom tools with working commands."""
+    async with custom_tools(root, tmp_path) as custom:
+        yield custom
 
 
 @pytest.mark.parametrize("redirection", ["", ">&2"])
 @pytest.mark.requirement("discovered.start")
-async def test_output_without_end_is_ended_and_kept_nowhere(root: Path, tmp_path: Path, redirection: str) -> None:
+async def test_a_discovery_with_endless_output_is_ended_and_leaves_no_files(
+    root: Path, tmp_path: Path, redirection: str
+) -> None:
     command = ("sh", "-c", f"exec yes {redirection}")
     async with custom_tools(root, tmp_path, discovery_command=command) as tools:
         state = await state_of(tools)
@@ -48,19 +50,19 @@ async def test_output_without_end_is_ended_and_kept_nowhere(root: Path, tmp_path
 
 
 @pytest.mark.requirement("discovered.start")
-async def test_more_than_the_most_is_not_used_even_if_it_came_quickly(tools: CustomTools) -> None:
+async def test_too_much_output_is_not_used_even_if_it_comes_quickly(tools: CustomTools) -> None:
     tools.file.write_bytes(b"[" + b" " * (10 << 20) + b"]")
     assert "printed more than the allowed 10 MiB" in (await state_of(tools)).problem
 
 
 @pytest.mark.requirement("discovered.start")
-async def test_millions_of_small_values_are_not_read(tools: CustomTools) -> None:
+async def test_millions_of_small_values_are_refused(tools: CustomTools) -> None:
     tools.file.write_text("[" + ",".join(["[]"] * 3_000_000) + "]")
     assert "it has more than 100,000 values" in (await state_of(tools)).problem
 
 
 @pytest.mark.requirement("discovered.start")
-async def test_of_ten_thousand_tools_a_thousand_are_taken(tools: CustomTools) -> None:
+async def test_of_ten_thousand_tools_a_thousand_are_used(tools: CustomTools) -> None:
     state = await tools.discover(*({"name": f"tool_{number}"} for number in range(10_000)))
     assert state.status is DiscoveryStatus.DONE
     assert len(tools.registry.get_all_tools()) == 1_000
@@ -101,16 +103,16 @@ async def test_a_name_is_one_argument_whatever_it_looks_like(root: Path, tmp_pat
 
 @pytest.mark.requirement("discovered.call")
 async def test_arguments_are_on_standard_input_only(tools: CustomTools, root: Path) -> None:
-    given: dict[str, Any] = {
+    arguments: dict[str, Any] = {
         "text": '\'; touch made #\n"$(touch made)" `touch made`\x00\x1b[2J\u202e',
         "--option": "-x",
         "\n": [],
     }
-    said = (await tools.call("tell", **given)).structured
-    assert said is not None
-    assert json.loads(said["given"]) == given
-    assert said["argv"] == ["tell"]
-    assert not any("touch" in name for name in said["environment"])
+    report = (await tools.call("tell", **arguments)).structured
+    assert report is not None
+    assert json.loads(report["given"]) == arguments
+    assert report["argv"] == ["tell"]
+    assert not any("touch" in name for name in report["environment"])
     assert list(root.iterdir()) == []
 
 
@@ -123,13 +125,13 @@ async def test_a_tool_that_reads_nothing_does_not_hold_up_its_call(root: Path, t
 
 
 @pytest.mark.requirement("discovered.result.text")
-async def test_a_tool_that_prints_without_end_is_ended_at_its_time(root: Path, tmp_path: Path) -> None:
+async def test_a_tool_with_endless_output_is_ended_at_its_time_limit(root: Path, tmp_path: Path) -> None:
     async with custom_tools(root, tmp_path, call_command=("yes",), call_seconds=1.0) as tools:
         message = (await tools.error_of("one")).message
         assert "Error: it took longer than 1 s" in message
         assert len(message) < 45_000
-        kept = sum(file.stat().st_size for file in tmp_path.rglob("output-*"))
-        assert 0 < kept <= 64 << 20
+        size = sum(file.stat().st_size for file in tmp_path.rglob("output-*"))
+        assert 0 < size <= 64 << 20
 
 
 @pytest.mark.requirement("discovered.result")
@@ -140,9 +142,11 @@ async def test_an_object_with_millions_of_values_stays_text(tools: CustomTools, 
 
 
 def doubling(levels: int) -> dict[str, Any]:
-    """A small schema that has two ways to each level, so that the ways to the last are countless."""
-    ways: dict[str, Any] = {f"d{level}": {"anyOf": [{"$ref": f"#/$defs/d{level + 1}"}] * 2} for level in range(levels)}
-    return {"$defs": {**ways, f"d{levels}": {"type": "integer"}}, "properties": {"a": {"$ref": "#/$defs/d0"}}}
+    """Return a small schema with two alternatives at each level, and so 2 ** `levels` ways to the last level."""
+    definitions: dict[str, Any] = {
+        f"d{level}": {"anyOf": [{"$ref": f"#/$defs/d{level + 1}"}] * 2} for level in range(levels)
+    }
+    return {"$defs": {**definitions, f"d{levels}": {"type": "integer"}}, "properties": {"a": {"$ref": "#/$defs/d0"}}}
 
 
 @pytest.mark.requirement("discovered.arguments")
@@ -157,7 +161,7 @@ async def test_a_check_that_would_never_end_is_left_to_the_tool(tools: CustomToo
 
 
 @pytest.mark.requirement("discovered.arguments")
-async def test_what_takes_long_is_checked_before_the_tool_runs(tools: CustomTools) -> None:
+async def test_arguments_that_take_long_to_check_are_checked_before_the_tool_runs(tools: CustomTools) -> None:
     tool = await tools.tool("verdict", properties={"a": {"type": "array", "items": {"type": "integer"}}})
     arguments: dict[str, Any] = {"a": [*range(50_000), "x"], "text": "ran"}
     assert tool.validate_tool_params(arguments) == arguments
@@ -166,6 +170,6 @@ async def test_what_takes_long_is_checked_before_the_tool_runs(tools: CustomTool
 
 
 @pytest.mark.requirement("discovered.arguments")
-def test_a_check_without_end_is_given_up() -> None:
+def test_an_endless_check_is_given_up() -> None:
     check = ArgumentCheck(readable_schema(doubling(40)))
     assert check.problem_of({"a": "zz"}) is None

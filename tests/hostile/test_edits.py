@@ -17,7 +17,7 @@ import pytest
 from mcp.client import Client
 
 from tests.harness import HANDSHAKE, ROOT, connected, http_client, our_http_server, write_config
-from tests.hostile.every_tool import Called, assert_alive, call
+from tests.hostile.every_tool import ToolAnswer, assert_alive, call
 from tests.hostile.watched_server import needs_proc, watched_server
 from tools.files.change.writer import Disk, rename_in, replace_file
 from tools.files.path_opener import Folder, identity_of
@@ -26,49 +26,49 @@ from tools.files.workspace import Workspace
 pytestmark = pytest.mark.anyio
 
 MIXED = b"one\r\ntwo\nthree\rfour \t\r\r\nfive\n\rsix"
-"""Every way to end a line, twice a lonely one beside another, and no final one."""
+"""Lines with every kind of ending, of which two adjoin another kind, and a last line without an ending."""
 
 
-async def edit(client: Client, old: str, new: str, **more: object) -> Called:
-    return await call(client, "edit", file_path="a.txt", old_string=old, new_string=new, **more)
+async def edit(client: Client, old: str, new: str, **options: object) -> ToolAnswer:
+    return await call(client, "edit", file_path="a.txt", old_string=old, new_string=new, **options)
 
 
 @pytest.mark.requirement("edit.bytes")
 async def test_one_line_of_a_file_of_mixed_endings_is_edited_and_nothing_else(root: Path, client: Client) -> None:
     for line in ("one", "two", "three", "four", "five", "six"):
-        # What is deleted as a whole line takes its ending along, so here a part of a line is.
+        # Deleting a whole line would also delete its ending, so only a part of a line is deleted.
         for old, new in ((line, "X"), (line, "longer than before"), (line[:-1], "")):
             path = root / f"{line} {new}.txt"
             path.write_bytes(MIXED)
-            edited = await call(client, "edit", file_path=path.name, old_string=old, new_string=new)
-            assert edited.result.is_error is not True, edited.text
+            answer = await call(client, "edit", file_path=path.name, old_string=old, new_string=new)
+            assert answer.result.is_error is not True, answer.text
             assert path.read_bytes() == MIXED.replace(old.encode(), new.encode()), path.name
 
 
 @pytest.mark.requirement("edit.bytes")
-async def test_new_lines_take_the_ending_of_the_place_they_come_to(root: Path, client: Client) -> None:
+async def test_new_lines_take_the_ending_of_the_surrounding_lines(root: Path, client: Client) -> None:
     (root / "a.txt").write_bytes(b"one\r\ntwo\r\nthree\r\n")
-    edited = await edit(client, "one\ntwo\n", "one\nput in\ntwo\n")
-    assert edited.result.is_error is not True, edited.text
+    answer = await edit(client, "one\ntwo\n", "one\nput in\ntwo\n")
+    assert answer.result.is_error is not True, answer.text
     assert (root / "a.txt").read_bytes() == b"one\r\nput in\r\ntwo\r\nthree\r\n"
 
 
 @pytest.mark.requirement("edit.create")
-async def test_an_old_text_that_stands_three_times_is_refused_with_its_lines(root: Path, client: Client) -> None:
+async def test_an_old_text_that_occurs_three_times_is_refused_with_its_lines(root: Path, client: Client) -> None:
     content = b"same\nother\nsame\r\n\nnot same\n"
     (root / "a.txt").write_bytes(content)
     before = (root / "a.txt").stat()
-    refused = await edit(client, "same", "changed")
-    assert refused.code == "edit_expected_occurrence_mismatch"
-    assert "3 times" in refused.text
-    assert re.search(r"lines 1, 3, 5\b", refused.text)
-    assert "replace_all" in refused.text
-    wrong = await edit(client, "same", "changed", expected_replacements=2)
-    assert wrong.code == "edit_expected_occurrence_mismatch"
+    refusal = await edit(client, "same", "changed")
+    assert refusal.code == "edit_expected_occurrence_mismatch"
+    assert "3 times" in refusal.text
+    assert re.search(r"lines 1, 3, 5\b", refusal.text)
+    assert "replace_all" in refusal.text
+    wrong_count = await edit(client, "same", "changed", expected_replacements=2)
+    assert wrong_count.code == "edit_expected_occurrence_mismatch"
     assert (root / "a.txt").read_bytes() == content
     assert (root / "a.txt").stat().st_ino == before.st_ino
-    allowed = await edit(client, "same", "changed", expected_replacements=3, replace_all=True)
-    assert allowed.result.is_error is not True
+    answer = await edit(client, "same", "changed", expected_replacements=3, replace_all=True)
+    assert answer.result.is_error is not True
     assert (root / "a.txt").read_bytes() == content.replace(b"same", b"changed")
 
 
@@ -99,8 +99,8 @@ async def test_an_edit_that_changes_nothing_is_refused(
 ) -> None:
     (root / "a.txt").write_bytes(content)
     before = (root / "a.txt").stat()
-    refused = await edit(client, old, new)
-    assert refused.code == "edit_no_change", refused.text
+    refusal = await edit(client, old, new)
+    assert refusal.code == "edit_no_change", refusal.text
     assert (root / "a.txt").read_bytes() == content
     after = (root / "a.txt").stat()
     assert (after.st_ino, after.st_mtime_ns) == (before.st_ino, before.st_mtime_ns)
@@ -123,29 +123,29 @@ CAUSES = [
 
 @pytest.mark.requirement("edit.causes")
 @pytest.mark.parametrize(("content", "old", "new", "after"), CAUSES)
-async def test_a_text_that_differs_in_white_space_or_quotes_matches_once_and_the_difference_is_told(
+async def test_a_text_that_differs_in_white_space_or_quotes_matches_once_and_the_difference_is_reported(
     *, content: bytes, old: str, new: str, after: bytes, root: Path, client: Client
 ) -> None:
     (root / "a.txt").write_bytes(content)
-    called = await edit(client, old, new)
-    assert called.result.is_error is not True, called.text
+    answer = await edit(client, old, new)
+    assert answer.result.is_error is not True, answer.text
     assert (root / "a.txt").read_bytes() == after
-    assert called.structured["strategy"] != "exact"
-    if called.structured["strategy"] != "line_endings":
-        assert "old_string did not match exactly" in called.text
+    assert answer.structured["strategy"] != "exact"
+    if answer.structured["strategy"] != "line_endings":
+        assert "old_string did not match exactly" in answer.text
 
 
 @pytest.mark.requirement("edit.causes")
 @pytest.mark.parametrize(("content", "old", "new", "after"), CAUSES)
-async def test_where_such_a_text_stands_twice_nothing_is_changed(
+async def test_nothing_is_changed_if_such_a_text_occurs_twice(
     *, content: bytes, old: str, new: str, after: bytes, root: Path, client: Client
 ) -> None:
     del after
     ending = b"\r" if b"\r" in content and b"\n" not in content else b"\n"
-    twice = content + ending + b"between" + ending + content
-    (root / "a.txt").write_bytes(twice)
+    text = content + ending + b"between" + ending + content
+    (root / "a.txt").write_bytes(text)
     assert (await edit(client, old, new)).code == "edit_expected_occurrence_mismatch"
-    assert (root / "a.txt").read_bytes() == twice
+    assert (root / "a.txt").read_bytes() == text
 
 
 @pytest.mark.requirement("edit.causes")
@@ -162,15 +162,15 @@ async def test_a_text_that_does_not_match_is_refused_with_its_likely_cause(
     content: bytes, old: str, cause: str, root: Path, client: Client
 ) -> None:
     (root / "a.txt").write_bytes(content)
-    refused = await edit(client, old, "new")
-    assert refused.code == "edit_no_occurrence_found"
-    assert cause in refused.text
+    refusal = await edit(client, old, "new")
+    assert refusal.code == "edit_no_occurrence_found"
+    assert cause in refusal.text
     assert (root / "a.txt").read_bytes() == content
 
 
 @pytest.mark.requirement("edit.bounded")
 @needs_proc
-async def test_a_large_text_that_is_not_there_is_refused_and_pings_are_answered_meanwhile(root: Path) -> None:
+async def test_a_large_text_without_a_match_is_refused_while_pings_are_answered(root: Path) -> None:
     line = "def name_%05d(self, argument: int) -> str:  # nearly the same everywhere\n"
     (root / "a.txt").write_text("".join(line % number for number in range(28_000)))
     assert (root / "a.txt").stat().st_size > 2_000_000
@@ -180,23 +180,23 @@ async def test_a_large_text_that_is_not_there_is_refused_and_pings_are_answered_
     async with watched_server(root) as server:
         with anyio.fail_after(30):
             result = await server.call("edit", file_path="a.txt", old_string=old, new_string="x")
-    refused = Called("edit", result)
-    assert refused.code == "edit_no_occurrence_found"
-    assert len(refused.text) < 8_000
+    refusal = ToolAnswer("edit", result)
+    assert refusal.code == "edit_no_occurrence_found"
+    assert len(refusal.text) < 8_000
     assert hashlib.sha256((root / "a.txt").read_bytes()).digest() == before
 
 
 @pytest.mark.requirement("edit.stale")
 @pytest.mark.parametrize("tool", ["edit", "write_file"])
-@pytest.mark.parametrize("how", ["written", "replaced", "same size and time", "cut", "appended"])
+@pytest.mark.parametrize("change", ["written", "replaced", "same size and time", "cut", "appended"])
 async def test_a_file_that_changed_after_the_read_is_not_written(
-    tool: str, how: str, root: Path, client: Client
+    tool: str, change: str, root: Path, client: Client
 ) -> None:
     path = root / "a.txt"
     path.write_text("first\nlast\n")
-    seen = path.stat()
+    read_state = path.stat()
     await call(client, "read_file", file_path="a.txt")
-    match how:
+    match change:
         case "written":
             path.write_text("first\nchanged\nlast\n")
         case "replaced":
@@ -204,30 +204,30 @@ async def test_a_file_that_changed_after_the_read_is_not_written(
             (root / "other").rename(path)
         case "same size and time":
             path.write_text("first\nLAST\n")
-            os.utime(path, ns=(seen.st_atime_ns, seen.st_mtime_ns))
+            os.utime(path, ns=(read_state.st_atime_ns, read_state.st_mtime_ns))
         case "cut":
             os.truncate(path, 6)
         case _:
             with path.open("a") as stream:
                 stream.write("more\n")
-    now = path.read_bytes()
-    more = {"content": "mine"} if tool == "write_file" else {"old_string": "first", "new_string": "mine"}
-    assert (await call(client, tool, file_path="a.txt", **more)).code == "file_changed_since_read"
-    assert path.read_bytes() == now
+    content = path.read_bytes()
+    texts = {"content": "mine"} if tool == "write_file" else {"old_string": "first", "new_string": "mine"}
+    assert (await call(client, tool, file_path="a.txt", **texts)).code == "file_changed_since_read"
+    assert path.read_bytes() == content
     await call(client, "read_file", file_path="a.txt")
-    assert (await call(client, tool, file_path="a.txt", **more)).result.is_error is not True
+    assert (await call(client, tool, file_path="a.txt", **texts)).result.is_error is not True
     assert b"mine" in path.read_bytes()
 
 
 @pytest.mark.requirement("edit.stale")
-@pytest.mark.parametrize("how", ["touched", "replaced by an equal one", "mode changed"])
-async def test_a_file_whose_content_is_the_same_is_fresh(how: str, root: Path, client: Client) -> None:
+@pytest.mark.parametrize("change", ["touched", "replaced by an equal one", "mode changed"])
+async def test_a_file_whose_content_is_the_same_is_fresh(change: str, root: Path, client: Client) -> None:
     path = root / "a.txt"
     path.write_text("first\n")
     await call(client, "read_file", file_path="a.txt")
-    if how == "touched":
+    if change == "touched":
         os.utime(path, (1, 1))
-    elif how == "mode changed":
+    elif change == "mode changed":
         path.chmod(0o600)
     else:
         (root / "other").write_text("first\n")
@@ -237,7 +237,7 @@ async def test_a_file_whose_content_is_the_same_is_fresh(how: str, root: Path, c
 
 
 @pytest.mark.requirement("edit.stale")
-async def test_a_file_that_went_after_the_read_is_not_brought_back_by_an_edit(root: Path, client: Client) -> None:
+async def test_a_file_that_was_deleted_after_the_read_is_not_recreated_by_an_edit(root: Path, client: Client) -> None:
     (root / "a.txt").write_text("first\n")
     await call(client, "read_file", file_path="a.txt")
     (root / "a.txt").unlink()
@@ -260,29 +260,29 @@ async def test_a_file_that_was_never_read_may_be_edited_and_a_wrong_digest_is_re
 SLOTS = 50
 FILLER = "0123456789abcdef" * 4
 START = "".join(f"slot {number:02}: open\n" + f"{FILLER}\n" * 12 for number in range(SLOTS))
-WHOLE = re.compile(
+COMPLETE_FILE = re.compile(
     "".join(rf"slot {number:02}: (?:open|done by [ab])\n(?:{FILLER}\n){{12}}" for number in range(SLOTS))
 )
-"""What any reader sees at any time."""
+"""Matches the file at every moment."""
 
 
-async def fill(client: Client, who: str, slots: range) -> int:
-    """Fill slots, one call each; after a refusal for a change the file is read and the edit repeated."""
-    refused = 0
+async def fill(client: Client, name: str, slots: range) -> int:
+    """Fill slots with one call each. Repeat calls refused because the file has changed, and return their number."""
+    refusals = 0
     for slot in slots:
         while True:
-            called = await edit(client, f"slot {slot:02}: open", f"slot {slot:02}: done by {who}")
-            if called.result.is_error is not True:
+            answer = await edit(client, f"slot {slot:02}: open", f"slot {slot:02}: done by {name}")
+            if answer.result.is_error is not True:
                 break
-            assert called.code == "file_changed_since_read", called.text
-            refused += 1
+            assert answer.code == "file_changed_since_read", answer.text
+            refusals += 1
             await call(client, "read_file", file_path="a.txt")
-    return refused
+    return refusals
 
 
 @asynccontextmanager
-async def two_sessions(how: str, root: Path, folder: Path) -> AsyncGenerator[tuple[Client, Client]]:
-    if how == "two processes":
+async def two_sessions(servers: str, root: Path, folder: Path) -> AsyncGenerator[tuple[Client, Client]]:
+    if servers == "two processes":
         async with (
             connected("stdio", HANDSHAKE, root) as first,
             connected("stdio", HANDSHAKE, root) as second,
@@ -299,38 +299,38 @@ async def two_sessions(how: str, root: Path, folder: Path) -> AsyncGenerator[tup
 
 
 @pytest.mark.requirement("edit.concurrent")
-@pytest.mark.parametrize("how", [pytest.param("one server", marks=pytest.mark.long), "two processes"])
-async def test_of_fifty_parallel_edits_of_two_sessions_none_is_lost_and_no_reader_sees_a_half_one(
-    how: str, root: Path, tmp_path: Path
+@pytest.mark.parametrize("servers", [pytest.param("one server", marks=pytest.mark.long), "two processes"])
+async def test_of_fifty_parallel_edits_of_two_sessions_none_is_lost_or_seen_half_written(
+    servers: str, root: Path, tmp_path: Path
 ) -> None:
     path = root / "a.txt"
     path.write_text(START)
-    ended = anyio.Event()
+    is_done = anyio.Event()
     reads = 0
 
     async def watch() -> None:
         nonlocal reads
-        while not ended.is_set():
+        while not is_done.is_set():
             text = await anyio.to_thread.run_sync(path.read_text)
-            assert WHOLE.fullmatch(text), f"torn after {reads} reads: {len(text)} characters"
+            assert COMPLETE_FILE.fullmatch(text), f"torn after {reads} reads: {len(text)} characters"
             reads += 1
             await anyio.sleep(0.002)
 
-    async with two_sessions(how, root, tmp_path) as (first, second):
+    async with two_sessions(servers, root, tmp_path) as (first, second):
         with anyio.fail_after(50):
-            async with anyio.create_task_group() as watching:
-                watching.start_soon(watch)
-                async with anyio.create_task_group() as writing:
+            async with anyio.create_task_group() as readers:
+                readers.start_soon(watch)
+                async with anyio.create_task_group() as writers:
                     for part in range(0, SLOTS, 10):
-                        writing.start_soon(fill, first, "a", range(part, part + 5))
-                        writing.start_soon(fill, second, "b", range(part + 5, part + 10))
-                ended.set()
+                        writers.start_soon(fill, first, "a", range(part, part + 5))
+                        writers.start_soon(fill, second, "b", range(part + 5, part + 10))
+                is_done.set()
         await assert_alive(first)
         await assert_alive(second)
-    expected = START
+    final_text = START
     for slot in range(SLOTS):
-        expected = expected.replace(f"slot {slot:02}: open", f"slot {slot:02}: done by {'ab'[slot % 10 // 5]}")
-    assert path.read_text() == expected
+        final_text = final_text.replace(f"slot {slot:02}: open", f"slot {slot:02}: done by {'ab'[slot % 10 // 5]}")
+    assert path.read_text() == final_text
     assert reads > 0
     assert os.listdir(root) == ["a.txt"]
 
@@ -359,11 +359,11 @@ else:
 @pytest.mark.requirement("edit.concurrent")
 def test_another_process_cannot_write_between_the_last_check_of_a_file_and_its_rename(root: Path) -> None:
     (root / "a.txt").write_bytes(b"before")
-    told: list[str] = []
+    outputs: list[str] = []
 
     def rename_late(folder: Folder, source: str, target: str, replacing: bool) -> None:
         command = [sys.executable, "-P", "-c", OTHER_WRITER, str(ROOT), str(root)]
-        told.append(subprocess.run(command, capture_output=True, text=True, timeout=30, check=True).stdout)
+        outputs.append(subprocess.run(command, capture_output=True, text=True, timeout=30, check=True).stdout)
         rename_in(folder, source, target, replacing)
 
     workspace = Workspace([str(root)])
@@ -372,6 +372,6 @@ def test_another_process_cannot_write_between_the_last_check_of_a_file_and_its_r
     assert info is not None
     replace_file(workspace, location, b"ours", identity_of(info), Disk(rename=rename_late))
     assert (root / "a.txt").read_bytes() == b"ours"
-    assert len(told) == 1
-    assert "in use by another program" in told[0]
+    assert len(outputs) == 1
+    assert "in use by another program" in outputs[0]
     assert os.listdir(root) == ["a.txt"]

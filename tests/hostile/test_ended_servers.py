@@ -1,4 +1,4 @@
-"""Real servers that come to an end while commands run: their input ends, or they are killed."""
+"""Real servers whose input ends while commands run."""
 
 from __future__ import annotations
 
@@ -27,11 +27,11 @@ GREETING = (
 )
 
 WORKING = "(setsid sleep 300 & echo $! >> pids) ; echo $$ >> pids ; sleep 300"
-"""Leaves a process that has left its group, and goes on."""
+"""A command that goes on, and starts a process in a new session."""
 
 
 class Server:
-    """A server that runs whatever it is asked to."""
+    """A server that runs every command."""
 
     def __init__(self, process: subprocess.Popen[bytes]) -> None:
         assert process.stdin is not None
@@ -41,7 +41,7 @@ class Server:
         self.stdout: IO[bytes] = process.stdout
 
     def ask(self, *commands: str) -> None:
-        """Call for commands; the first has the id 1."""
+        """Request commands. The first request has the id 1."""
         for number, command in enumerate(commands, 1):
             params = {"name": "run_shell_command", "arguments": {"command": command}}
             message = {"jsonrpc": "2.0", "id": number, "method": "tools/call", "params": params}
@@ -49,7 +49,7 @@ class Server:
         self.stdin.flush()
 
     def answer(self, identity: int) -> dict[str, Any]:
-        """The answer to a request."""
+        """Return the answer to a request."""
         for line in self.stdout:
             message = json.loads(line)
             if message.get("id") == identity and "method" not in message:
@@ -65,12 +65,12 @@ from server.transports import stdio_server
 stdio_server.COMMAND_SECONDS = {CEILING}
 cli.main()
 """
-"""A server that gives commands more time after the end of its input: a busy machine takes long to run quick ones."""
+"""A server that gives commands more time after the end of its input: on a busy machine, even quick ones take long."""
 
 
 @contextmanager
-def serving(root: Path, settings: Path, sandbox: str, *, is_patient: bool = False) -> Generator[Server]:
-    config = write_config(settings, {"shell": {"sandbox": sandbox}})
+def serving(root: Path, folder: Path, sandbox: str, *, is_patient: bool = False) -> Generator[Server]:
+    config = write_config(folder, {"shell": {"sandbox": sandbox}})
     arguments = server_arguments(root, config, "--approval-mode", "yolo")
     if is_patient:
         arguments = ["-P", "-W", "error", "-c", PATIENT, *arguments[arguments.index("serve") :]]
@@ -86,10 +86,10 @@ def serving(root: Path, settings: Path, sandbox: str, *, is_patient: bool = Fals
             process.kill()
 
 
-def until_written(path: Path, lines: int) -> list[str]:
-    """The lines of a file, once it has them."""
-    until = time.monotonic() + CEILING
-    while time.monotonic() < until:
+def wait_for_lines(path: Path, lines: int) -> list[str]:
+    """Wait until a file has `lines` lines, and return them."""
+    deadline = time.monotonic() + CEILING
+    while time.monotonic() < deadline:
         if path.exists() and len(text := path.read_text().splitlines()) >= lines:
             return text
         time.sleep(0.01)
@@ -108,7 +108,7 @@ def root(tmp_path: Path) -> Path:
 def test_a_command_ends_soon_after_the_input_has_ended_and_so_does_the_server(root: Path, tmp_path: Path) -> None:
     with serving(root, tmp_path, "off") as server:
         server.ask(WORKING)
-        pids = [int(line) for line in until_written(root / "pids", 2)]
+        pids = [int(line) for line in wait_for_lines(root / "pids", 2)]
         server.stdin.close()
         answer = server.answer(1)
         assert answer["error"]["code"] == -32000
@@ -123,8 +123,8 @@ def test_quick_commands_that_were_piped_in_are_answered(root: Path, tmp_path: Pa
     with serving(root, tmp_path, "off", is_patient=True) as server:
         server.ask("echo first", "echo second")
         server.stdin.close()
-        said = [json.loads(line) for line in server.stdout]
+        messages = [json.loads(line) for line in server.stdout]
         assert server.process.wait(CEILING) == 0
-    answers = {message["id"]: message["result"] for message in said if "id" in message}
+    answers = {message["id"]: message["result"] for message in messages if "id" in message}
     assert "first" in answers[1]["content"][0]["text"]
     assert "second" in answers[2]["content"][0]["text"]

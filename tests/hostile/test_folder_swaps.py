@@ -1,4 +1,4 @@
-"""A folder is exchanged for a link that leads out, again and again, while every tool works in it."""
+"""A folder is swapped with a link out of the workspace again and again, while every tool works in it."""
 
 from __future__ import annotations
 
@@ -15,22 +15,22 @@ import pytest
 
 from tests.harness import PEERS
 from tools.builtin.edit import EditTool, WriteFileTool
-from tools.builtin.find_files import GlobTool, GrepTool, LSTool
 from tools.builtin.read_file import ReadFileTool, ReadManyFilesTool
+from tools.builtin.search_tools import GlobTool, GrepTool, LSTool
 from tools.call.base_tool import BaseTool, ToolContext
 from tools.contract.tool_errors import ToolError
 
 pytestmark = pytest.mark.anyio
 
-FORMS = [2, pytest.param(12, marks=pytest.mark.long)]
-"""Seconds of swapping."""
+DURATIONS = [2, pytest.param(12, marks=pytest.mark.long)]
+"""For how many seconds the folder is swapped."""
 
 MORE_SECONDS = 20
 
 
 @pytest.fixture
 def outside(tmp_path: Path) -> Path:
-    """What must stay untouched and unseen; its names and lines are the same as those inside."""
+    """The folder outside, which must stay unchanged and unseen. Its names and lines are like those inside."""
     folder = tmp_path / "outside"
     (folder / "deep").mkdir(parents=True)
     for path in (folder, folder / "deep"):
@@ -41,7 +41,7 @@ def outside(tmp_path: Path) -> Path:
 
 @contextmanager
 def swapping(root: Path, outside: Path) -> Generator[None]:
-    """Swap `root/inside` with a link to the folder outside in a process of its own."""
+    """Swap `root/inside` with a link to the folder outside, in a separate process."""
     (root / "inside" / "deep").mkdir(parents=True)
     (root / "inside" / "a.txt").write_text("needle inside\n")
     (root / "inside" / "deep" / "a.txt").write_text("needle inside\n")
@@ -59,7 +59,7 @@ def swapping(root: Path, outside: Path) -> Generator[None]:
 
 
 async def text_of(tool: BaseTool[Any], context: ToolContext, **arguments: Any) -> str | None:
-    """Everything that a call gives back, or `None` where it is refused."""
+    """Return everything that a call returns, or `None` if it is refused."""
     params = tool.validate_tool_params(arguments)
     try:
         details = await tool.should_confirm_execute(params, context)
@@ -70,30 +70,30 @@ async def text_of(tool: BaseTool[Any], context: ToolContext, **arguments: Any) -
 
 
 async def repeat(seconds: float, calls: list[Callable[[], Awaitable[str | None]]]) -> Counter[int]:
-    """Make the calls in turn for some time; how often each gave an answer. No answer shows what is outside.
+    """Make the calls in turn for some time, and return how often each succeeded. No answer may show what is outside.
 
-    On a busy machine it goes on until each has given one.
+    On a busy machine, this goes on until each call has succeeded once.
     """
-    answered: Counter[int] = Counter()
+    successes: Counter[int] = Counter()
     end = time.monotonic() + seconds
-    while time.monotonic() < end or (len(+answered) < len(calls) and time.monotonic() < end + MORE_SECONDS):
+    while time.monotonic() < end or (len(+successes) < len(calls) and time.monotonic() < end + MORE_SECONDS):
         for number, call in enumerate(calls):
             text = await call()
             assert text is None or "OUTSIDE" not in text
             assert text is None or "out-only" not in text
-            answered[number] += text is not None
-    return answered
+            successes[number] += text is not None
+    return successes
 
 
 @pytest.mark.long
 @pytest.mark.requirement("paths.exchanged")
-@pytest.mark.parametrize("seconds", FORMS)
+@pytest.mark.parametrize("seconds", DURATIONS)
 async def test_no_tool_reads_through_a_folder_that_is_swapped_with_a_link(
     seconds: int, root: Path, outside: Path, context: ToolContext
 ) -> None:
     path = str(root / "inside" / "a.txt")
     with swapping(root, outside):
-        answered = await repeat(
+        successes = await repeat(
             seconds,
             [
                 lambda: text_of(ReadFileTool(), context, absolute_path=path),
@@ -103,17 +103,17 @@ async def test_no_tool_reads_through_a_folder_that_is_swapped_with_a_link(
                 lambda: text_of(ReadManyFilesTool(), context, paths=["inside/a.txt", "inside/*.txt"]),
             ],
         )
-    assert min(answered[number] for number in range(5)) > 0, answered
+    assert min(successes[number] for number in range(5)) > 0, successes
 
 
 @pytest.mark.requirement("paths.exchanged")
-@pytest.mark.parametrize("seconds", FORMS)
+@pytest.mark.parametrize("seconds", DURATIONS)
 async def test_no_tool_writes_through_a_folder_that_is_swapped_with_a_link(
     seconds: int, root: Path, outside: Path, context: ToolContext
 ) -> None:
     before = {path: path.read_bytes() for path in outside.rglob("*.txt")}
     with swapping(root, outside):
-        answered = await repeat(
+        successes = await repeat(
             seconds,
             [
                 lambda: text_of(WriteFileTool(), context, file_path="inside/deep/new.txt", content="written"),
@@ -126,5 +126,5 @@ async def test_no_tool_writes_through_a_folder_that_is_swapped_with_a_link(
     assert {path: path.read_bytes() for path in outside.rglob("*") if path.is_file()} == before
     (real,) = [path for path in root.iterdir() if not path.is_symlink()]
     assert (real / "deep" / "new.txt").read_text() == "written"
-    assert min(answered[number] for number in range(3)) > 0, answered
+    assert min(successes[number] for number in range(3)) > 0, successes
     assert not list(root.rglob(".coretools-*"))

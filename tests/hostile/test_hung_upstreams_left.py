@@ -1,4 +1,4 @@
-"""Servers with hung upstreams that come to an end in every way: nothing of the upstreams is left."""
+"""Servers with hung upstreams end in every way: nothing of the upstreams is left."""
 
 from __future__ import annotations
 
@@ -33,9 +33,9 @@ HUNG = {
     "listing": ["fork@start", "hang@list"],
     "calling": ["fork@list", "hang"],
 }
-"""Each leaves a process in a session of its own, which ignores SIGTERM, and then hangs."""
+"""Upstreams that start a process in a new session that ignores SIGTERM, and then hang."""
 
-AS_A_CLIENT = """
+CLIENT_PROGRAM = """
 import json, os, subprocess, sys
 process = subprocess.Popen(json.loads(sys.argv[1]), stdin=subprocess.PIPE, stdout=subprocess.PIPE)
 process.stdin.write(sys.argv[2].encode())
@@ -43,11 +43,11 @@ process.stdin.flush()
 for line in process.stdout:
     print(line.decode(), end="", flush=True)
 """
-"""A client that does not see its own end coming."""
+"""A client that passes on the output of its server until it is killed."""
 
 
 class Peer:
-    """The pipes of a server, or of a client that passes on what its server says."""
+    """The pipes of a server, or of a client that passes on the output of its server."""
 
     def __init__(self, process: subprocess.Popen[bytes]) -> None:
         assert process.stdout is not None
@@ -64,7 +64,7 @@ class Peer:
 
 
 def requests() -> bytes:
-    """Greet, list, and call the upstream that hangs in calls and the honest one."""
+    """Return messages that initialize, list tools, and call the upstream that hangs in calls and the honest one."""
     calls: list[dict[str, Any]] = [
         {"id": 2, "method": "tools/call", "params": {"name": "calling__echo", "arguments": {}}},
         {"id": 3, "method": "tools/call", "params": {"name": "good__echo", "arguments": {"text": "hi"}}},
@@ -79,13 +79,13 @@ def requests() -> bytes:
 
 
 @contextmanager
-def serving(root: Path, settings: Path, mark: str, *, behind_a_client: bool) -> Generator[Peer]:
+def serving(root: Path, folder: Path, mark: str, *, behind_a_client: bool) -> Generator[Peer]:
     servers = {alias: over_stdio(*deeds, env={"MARK": mark}) for alias, deeds in HUNG.items()}
     servers["good"] = over_stdio(env={"MARK": mark})
-    config = write_config(settings, {"mcpServers": servers, "proxy": {"firstListWait": 3_000}})
+    config = write_config(folder, {"mcpServers": servers, "proxy": {"firstListWait": 3_000}})
     command = [sys.executable, *server_arguments(root, config)]
     if behind_a_client:
-        command = [sys.executable, "-c", AS_A_CLIENT, json.dumps(command), requests().decode()]
+        command = [sys.executable, "-c", CLIENT_PROGRAM, json.dumps(command), requests().decode()]
     stdin = subprocess.DEVNULL if behind_a_client else subprocess.PIPE
     with subprocess.Popen(command, stdin=stdin, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL) as process:
         try:
@@ -111,8 +111,8 @@ async def test_nothing_is_left_of_hung_upstreams(end: str, root: Path, tmp_path:
     with serving(root, tmp_path, mark, behind_a_client=end == "death of the client") as peer:
         assert peer.answer(3)["result"]["content"][0]["text"] == "hi"
         with anyio.fail_after(CEILING):
-            # Five upstreams, and what four of them have let go.
-            while len(pids_with_mark(mark)) < 9:  # noqa: ASYNC110 - the table of processes tells nobody of changes
+            # Five upstreams, and the processes that four of them have started.
+            while len(pids_with_mark(mark)) < 9:  # noqa: ASYNC110 - there is no event
                 await anyio.sleep(0.05)
         if end == "end of input":
             assert peer.stdin is not None

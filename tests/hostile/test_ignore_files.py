@@ -1,4 +1,4 @@
-"""Ignore files made to cost much, and agent-ignore files that cannot be understood."""
+"""Ignore files that are crafted to be expensive, and agent-ignore files that cannot be parsed."""
 
 from __future__ import annotations
 
@@ -36,9 +36,9 @@ MAX_MEMORY = 200 * MEGABYTE
 
 @cache
 def brackets() -> bytes:
-    """A megabyte of rules, each of which holds two brackets of its own."""
-    pairs = ((0x4E00 + first, 0x5000 + second) for first in range(300) for second in range(400))
-    return "\n".join(f"[{chr(one)}]?[{chr(one)}{chr(other)}]*" for one, other in pairs).encode()[: MEGABYTE - 100]
+    """Return a megabyte of rules, each with brackets that no other rule has."""
+    pairs = ((chr(0x4E00 + first), chr(0x5000 + second)) for first in range(300) for second in range(400))
+    return "\n".join(f"[{first}]?[{first}{second}]*" for first, second in pairs).encode()[: MEGABYTE - 100]
 
 
 def scope(root: Path, folder: str = ".") -> IgnoreScope:
@@ -68,16 +68,16 @@ async def test_very_many_rules_in_many_folders_take_bounded_memory_and_leave_the
         (folder / "x").write_text("")
         (folder / "hidden").write_text("")
     assert (await server.call("glob", pattern="*.none")).is_error is False
-    used = server.forget_peak()
+    memory_before = server.reset_peak()
     with anyio.fail_after(60):
         result = await server.call("glob", pattern="**/*", limit=1_000)
-    assert server.peak() - used < MAX_MEMORY
+    assert server.peak() - memory_before < MAX_MEMORY
     assert sum(path.endswith("/x") for path in structured(result)["files"]) == count
     assert "/hidden" not in text_of(result)
 
 
 @pytest.mark.requirement("ignore.bounded_rules")
-def test_of_too_many_rules_of_git_the_first_count_and_the_log_tells(
+def test_of_too_many_git_rules_only_the_first_count_and_the_log_says_so(
     root: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     (root / ".git").mkdir()
@@ -88,12 +88,12 @@ def test_of_too_many_rules_of_git_the_first_count_and_the_log_tells(
 
 
 @pytest.mark.requirement("ignore.bounded_rules")
-def test_rules_as_many_as_the_longest_real_files_have_all_count() -> None:
+def test_all_rules_count_in_files_as_long_as_the_longest_real_ones() -> None:
     rules = "".join(f"/build/out-{number}\n*.ext{number}\n" for number in range(1_500)) + "a*z?\n" * 500 + "!last\n"
-    read = read_rules(rules.encode())
-    assert not read.is_cut
-    assert read.hides("last", is_folder=False) is False
-    assert read.hides("a.ext1499", is_folder=False) is True
+    ignore_rules = read_rules(rules.encode())
+    assert not ignore_rules.is_cut
+    assert ignore_rules.hides("last", is_folder=False) is False
+    assert ignore_rules.hides("a.ext1499", is_folder=False) is True
 
 
 @pytest.mark.long
@@ -108,10 +108,10 @@ def test_below_folders_with_too_many_rules_further_ignore_files_do_not_count(
         folder.mkdir()
         (folder / ".gitignore").write_text(f"hidden{number}\n" + f"*{number}?\n" * (MAX_COST // (COST_OF_RULE + 3) - 1))
     caplog.set_level(logging.WARNING)
-    in_force = scope(root, str(folder.relative_to(root)))
-    assert in_force.hides("hidden0", is_folder=False) is HiddenBy.GIT
-    assert in_force.hides("hidden5", is_folder=False) is None
-    assert sum(layer.rules.cost for layer in in_force.git or ()) < 2 * MAX_COST_IN_FORCE
+    active_rules = scope(root, str(folder.relative_to(root)))
+    assert active_rules.hides("hidden0", is_folder=False) is HiddenBy.GIT
+    assert active_rules.hides("hidden5", is_folder=False) is None
+    assert sum(layer.rules.cost for layer in active_rules.git or ()) < 2 * MAX_COST_IN_FORCE
     assert "the ignore files above it have too many rules" in caplog.text
 
 
@@ -129,14 +129,14 @@ def test_a_walk_through_folders_with_very_many_rules_ends_when_it_is_cancelled(c
     files = walk.files(Workspace([str(root)]).root_locations()[0], Everything())
     assert next(files).path.startswith("d")
     signal.abort()
-    with pytest.raises(ToolError) as caught:
+    with pytest.raises(ToolError) as error_info:
         list(files)
-    assert caught.value.code is ToolErrorType.CANCELLED
+    assert error_info.value.code is ToolErrorType.CANCELLED
 
 
 NAMES = "pin.txt\n"
 
-NO_TEXT = {
+UNREADABLE = {
     "utf-16 without a mark": NAMES.encode("utf-16-le"),
     "utf-16 of the other order without a mark": NAMES.encode("utf-16-be"),
     "utf-16 that is cut": NAMES.encode("utf-16") + b"x",
@@ -151,14 +151,14 @@ NO_TEXT = {
 
 
 @pytest.mark.requirement("ignore.fail_closed")
-@pytest.mark.parametrize("kind", NO_TEXT)
-def test_an_agent_ignore_file_that_is_no_text_or_too_long_hides_everything(kind: str, root: Path) -> None:
-    (root / ".qwenignore").write_bytes(NO_TEXT[kind])
+@pytest.mark.parametrize("kind", UNREADABLE)
+def test_an_agent_ignore_file_that_is_not_text_or_too_long_hides_everything(kind: str, root: Path) -> None:
+    (root / ".qwenignore").write_bytes(UNREADABLE[kind])
     (root / "pin.txt").write_text("4711")
     workspace = Workspace([str(root)])
-    with pytest.raises(ToolError, match="unknown what it hides") as caught:
+    with pytest.raises(ToolError, match="unknown what it hides") as error_info:
         agent_ignore_file(workspace, workspace.locate("pin.txt"))
-    assert caught.value.code is ToolErrorType.PATH_IGNORED
+    assert error_info.value.code is ToolErrorType.PATH_IGNORED
     with pytest.raises(ToolError, match="unknown what it hides"):
         scope(root)
 
@@ -175,7 +175,7 @@ def test_an_agent_ignore_file_that_is_no_text_or_too_long_hides_everything(kind:
         b"\r\npin.txt\f\npin.txt",
     ],
 )
-def test_an_agent_ignore_file_in_any_usual_encoding_is_understood(content: bytes, root: Path) -> None:
+def test_an_agent_ignore_file_in_any_common_encoding_is_parsed(content: bytes, root: Path) -> None:
     (root / ".qwenignore").write_bytes(content)
     (root / "pin.txt").write_text("4711")
     (root / "other.txt").write_text("")
@@ -186,14 +186,14 @@ def test_an_agent_ignore_file_in_any_usual_encoding_is_understood(content: bytes
 
 @needs_proc
 @pytest.mark.requirement("ignore.fail_closed")
-def test_an_agent_ignore_file_that_comes_in_pieces_is_read_to_its_end(root: Path) -> None:
+def test_an_agent_ignore_file_that_arrives_in_pieces_is_read_to_its_end(root: Path) -> None:
     (root / ".qwenignore").symlink_to("/proc/self/maps")
     rules = rules_for_agents(str(root), ".qwenignore")
     assert rules is not None
     assert len(rules) > Path("/proc/self/maps").read_bytes().count(b"\n") // 2
 
 
-@pytest.mark.skipif(not os.path.exists("/proc/kmsg"), reason="not run: this system has no log of its kernel")
+@pytest.mark.skipif(not os.path.exists("/proc/kmsg"), reason="not run: this system has no kernel log")
 @pytest.mark.requirement("ignore.fail_closed")
 def test_an_agent_ignore_file_that_never_ends_hides_everything(root: Path) -> None:
     (root / ".qwenignore").symlink_to("/proc/kmsg")

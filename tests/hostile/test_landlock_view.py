@@ -1,4 +1,4 @@
-"""Ways out of the view that only reads, as Landlock holds it: what each must not do, as root and as another user."""
+"""Ways out of the read-only view that Landlock enforces, tried by root and by another user: each must fail."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from uuid import uuid4
 
 import pytest
 
-from tests.hostile.confined import ENVIRONMENT, OTHERS, Runner, give, runner
+from tests.hostile.confined import ENVIRONMENT, USERS, Runner, give_ownership, runner
 from tests.processes import is_running, run
 from tests.tables import all_cases
 from tools.shell.broker.confinement import OLDEST_ABI, landlock_abi
@@ -27,30 +27,30 @@ from tools.shell.sandbox import landlock_and_seccomp
 from tools.shell.sandbox.landlock_and_seccomp import landlock_failure, landlock_rules
 
 if sys.platform != "linux" or landlock_abi() < OLDEST_ABI:
-    pytest.skip("not run: the kernel has no such Landlock", allow_module_level=True)
+    pytest.skip("not run: the kernel's Landlock is missing or too old", allow_module_level=True)
 if platform.machine() != "x86_64":
-    pytest.skip("not run: the numbers of system calls are those of x86-64", allow_module_level=True)
+    pytest.skip("not run: the system call numbers here are those of x86-64", allow_module_level=True)
 
 SYSTEM = sorted({os.path.realpath(path) for path in ("/usr", "/bin", "/sbin", "/lib", "/lib64", "/etc")})
 SECRET = "kept-from-readers-7391"
 OLD = 1_000_000_000
-"""When all files were changed last."""
+"""The modification time of all files."""
 
 
 @dataclass
 class Ground:
-    """Where a command reads, and what is around it.
+    """The workspace that a command reads, and its surroundings.
 
     Args:
-        started: What starts commands.
+        runner: The runner of commands.
         root: The workspace, which is readable.
-        outside: A folder beside it, with a file `secret`.
-        own: The folder that can be written.
+        outside: A folder next to it, with a file `secret`.
+        own: The writable folder.
         victim: A process of the same user, with the secret in its environment.
-        listening: Sockets outside that nobody may reach, of TCP, UDP, a path, and an abstract name.
+        listening: Sockets that no command may reach: TCP, UDP, one with a path, and one with an abstract name.
     """
 
-    started: Runner
+    runner: Runner
     root: Path
     outside: Path
     own: Path
@@ -58,20 +58,20 @@ class Ground:
     listening: tuple[socket.socket, socket.socket, socket.socket, socket.socket]
 
     def fresh(self) -> None:
-        """Give the next command a folder of its own that is empty."""
+        """Give the next command a new, empty folder of its own."""
         self.own = self.own.with_name(f"own-{uuid4()}")
         self.own.mkdir()
-        give(self.started.user, self.own)
+        give_ownership(self.runner.user, self.own)
 
     def run(self, command: str) -> dict[str, Any]:
-        """Run a shell command in the view."""
-        tcp, udp, named, abstract = self.listening
+        """Run a shell command in the read-only view."""
+        tcp, udp, unix, abstract = self.listening
         ports = {"P": str(tcp.getsockname()[1]), "U": str(udp.getsockname()[1])}
-        sockets = {"S": named.getsockname(), "A": abstract.getsockname()[1:].decode()}
-        places = {"W": str(self.root), "O": str(self.outside), "T": str(self.own), "V": str(self.victim)}
+        sockets = {"S": unix.getsockname(), "A": abstract.getsockname()[1:].decode()}
+        paths = {"W": str(self.root), "O": str(self.outside), "T": str(self.own), "V": str(self.victim)}
         own = {"TMPDIR": str(self.own), "HOME": str(self.own), "GIT_CONFIG_GLOBAL": "/dev/null"}
-        environment = {**ENVIRONMENT, **ports, **sockets, **places, **own}
-        return self.started.ask(
+        environment = {**ENVIRONMENT, **ports, **sockets, **paths, **own}
+        return self.runner.ask(
             argv=["/bin/bash", "-c", command],
             folder=str(self.root),
             environment=environment,
@@ -80,36 +80,36 @@ class Ground:
         )
 
     def state(self) -> dict[str, tuple[object, ...]]:
-        """Everything that must stay as it is, down to the time of the last change of any kind."""
-        found: dict[str, tuple[object, ...]] = {}
+        """Return everything that must not change, including the times of the last status changes."""
+        states: dict[str, tuple[object, ...]] = {}
         for folder in (self.root, self.outside):
             for path in (folder, *sorted(folder.rglob("*"))):
                 status = path.lstat()
                 content = path.read_bytes() if path.is_file() else b""
-                found[str(path)] = (*status[:5], status.st_size, status.st_mtime_ns, status.st_ctime_ns, content)
+                states[str(path)] = (*status[:5], status.st_size, status.st_mtime_ns, status.st_ctime_ns, content)
         for name in ("limits", "oom_score_adj"):
-            found[name] = (Path(f"/proc/{self.victim}/{name}").read_text(),)
-        found["priority"] = (
+            states[name] = (Path(f"/proc/{self.victim}/{name}").read_text(),)
+        states["priority"] = (
             os.getpriority(os.PRIO_PROCESS, self.victim),
             os.sched_getaffinity(self.victim),
             os.sched_getscheduler(self.victim),
         )
-        # Names of its own kind alone: other programs make and remove theirs meanwhile.
-        found["memory"] = tuple(sorted(name for name in os.listdir("/dev/shm") if not name.startswith("tmp")))
-        found["pattern"] = (Path("/proc/sys/kernel/core_pattern").read_bytes(),)
-        return found
+        # Other programs create and remove files whose names begin with `tmp`.
+        states["memory"] = tuple(sorted(name for name in os.listdir("/dev/shm") if not name.startswith("tmp")))
+        states["pattern"] = (Path("/proc/sys/kernel/core_pattern").read_bytes(),)
+        return states
 
 
-@pytest.fixture(scope="module", params=OTHERS)
+@pytest.fixture(scope="module", params=USERS)
 def started(request: pytest.FixtureRequest) -> Generator[Runner]:
-    """What starts commands."""
-    with runner(request.param) as made:
-        yield made
+    """A runner of commands."""
+    with runner(request.param) as process:
+        yield process
 
 
 @pytest.fixture
 def ground(started: Runner, tmp_path: Path) -> Generator[Ground]:
-    """A workspace with a repository, and what is around it."""
+    """A workspace with a Git repository, and its surroundings."""
     base = tmp_path.resolve()
     root, outside, own = (base / name for name in ("workspace", "outside", "own"))
     for folder in (root / "sub/deep", outside, own):
@@ -125,42 +125,42 @@ def ground(started: Runner, tmp_path: Path) -> Generator[Ground]:
     (root / "file").write_text("unchanged\nand more\n")
     for path in (*root.rglob("*"), *outside.rglob("*")):
         os.utime(path, (OLD, OLD), follow_symlinks=False)
-    give(started.user, root, outside, own)
-    with ExitStack() as held:
+    give_ownership(started.user, root, outside, own)
+    with ExitStack() as stack:
 
-        def bound(family: int, kind: int, address: Any) -> socket.socket:
-            made = held.enter_context(socket.socket(family, kind))
-            made.bind(address)
-            made.setblocking(False)
+        def bind(family: int, kind: int, address: Any) -> socket.socket:
+            listener = stack.enter_context(socket.socket(family, kind))
+            listener.bind(address)
+            listener.setblocking(False)
             if kind == socket.SOCK_STREAM:
-                made.listen()
-            return made
+                listener.listen()
+            return listener
 
-        named = str(base / "s")
+        socket_path = str(base / "s")
         listening = (
-            bound(socket.AF_INET, socket.SOCK_STREAM, ("127.0.0.1", 0)),
-            bound(socket.AF_INET, socket.SOCK_DGRAM, ("127.0.0.1", 0)),
-            bound(socket.AF_UNIX, socket.SOCK_STREAM, named),
-            bound(socket.AF_UNIX, socket.SOCK_DGRAM, f"\0{uuid4()}"),
+            bind(socket.AF_INET, socket.SOCK_STREAM, ("127.0.0.1", 0)),
+            bind(socket.AF_INET, socket.SOCK_DGRAM, ("127.0.0.1", 0)),
+            bind(socket.AF_UNIX, socket.SOCK_STREAM, socket_path),
+            bind(socket.AF_UNIX, socket.SOCK_DGRAM, f"\0{uuid4()}"),
         )
-        os.chown(named, started.user, started.user)
+        os.chown(socket_path, started.user, started.user)
         pid = started.ask(argv=["/bin/sleep", "600"], environment={"SECRET": SECRET}, waits=False)["pid"]
         yield Ground(started, root, outside, own, pid, listening)
         started.ask(argv=["/bin/kill", "-KILL", str(pid)])
 
 
 def python(code: str) -> str:
-    """A way in Python, which says that it worked where no call failed."""
+    """Return a way in Python, which prints "worked" if no call failed."""
     lines = (
         "import ctypes, errno, fcntl, os, resource, signal, socket, struct, sys",
         "W, O, T, S, A = (os.environ[name] for name in 'WOTSA')",
         "V, P, U = (int(os.environ[name]) for name in 'VPU')",
         "library = ctypes.CDLL(None, use_errno=True)",
         "def call(number, *arguments):",
-        "    passed = [ctypes.c_long(each) if isinstance(each, int) else each for each in arguments]",
-        "    result = library.syscall(ctypes.c_long(number), *passed)",
+        "    values = [ctypes.c_long(value) if isinstance(value, int) else value for value in arguments]",
+        "    result = library.syscall(ctypes.c_long(number), *values)",
         "    number = ctypes.get_errno()",
-        # These come after the question whether it may be done at all.
+        # The kernel reports these errors only after it has allowed the call.
         "    if result < 0 and number not in (errno.EINVAL, errno.EFAULT):",
         "        raise OSError(number, 'refused')",
         "    return result",
@@ -233,7 +233,7 @@ READS = {
     "BPF": python("call(321, 0, bytes(120), 120)"),
     "performance counters": python("call(298, bytes(112), V, -1, -1, 0)"),
 }
-"""None may print the secret, or that it worked."""
+"""Ways to read. None may print the secret, or that it worked."""
 
 CHANGES = {
     "a redirection": "echo x > file; echo x >> file; : > file; echo x > new; echo x > $O/secret; echo x > $O/new",
@@ -299,9 +299,9 @@ CHANGES = {
     "the out-of-memory score of others": "echo 1000 > /proc/$V/oom_score_adj && echo worked",
     "a descriptor's lease": python("fcntl.fcntl(os.open('file', os.O_RDONLY), 1024, 1)"),
 }
-"""None may change anything outside its own folder, nor say that it worked."""
+"""Ways to change something. None may change anything outside its own folder, or print that it worked."""
 
-TELLS = {
+SENDS = {
     "TCP": "echo x > /dev/tcp/127.0.0.1/$P && echo worked; curl -sS http://127.0.0.1:$P/",
     "TCP, v6": python("socket.socket(socket.AF_INET6).connect(('::ffff:127.0.0.1', P))"),
     "UDP": "echo x > /dev/udp/127.0.0.1/$U && echo worked",
@@ -333,64 +333,64 @@ TELLS = {
     "other instruction sets": python("call(0x40000000 + 41, 2, 1, 0)"),
     "a terminal": "echo x > /dev/tty && echo worked; echo x > /dev/console && echo worked; ls /dev/pts && echo worked",
 }
-"""None may reach anybody, nor say that it worked."""
+"""Ways to send something. None may reach anybody, or print that it worked."""
 
 
 @pytest.mark.requirement("landlock.ways")
-@pytest.mark.parametrize("ways", [READS, CHANGES, TELLS], ids=["reads", "changes", "tells"])
+@pytest.mark.parametrize("ways", [READS, CHANGES, SENDS], ids=["reads", "changes", "tells"])
 def test_no_way_leads_out(ground: Ground, ways: dict[str, str]) -> None:
     with all_cases() as case:
         for name, way in ways.items():
             ground.fresh()
             with case(name):
-                check_held(ground, way)
+                check_way_fails(ground, way)
 
 
-def check_held(ground: Ground, way: str) -> None:
-    """A way has shown, changed and told nothing; all that is around the workspace may be used for the next one."""
+def check_way_fails(ground: Ground, way: str) -> None:
+    """Check that a way shows, changes and sends nothing, so that its surroundings can be used for the next way."""
     before = ground.state()
-    ended = ground.run(way)
-    assert "error" not in ended
-    assert SECRET not in ended["output"]
-    assert "worked" not in ended["output"], ended["output"]
+    result = ground.run(way)
+    assert "error" not in result
+    assert SECRET not in result["output"]
+    assert "worked" not in result["output"], result["output"]
     assert ground.state() == before
     assert is_running(ground.victim)
-    tcp, udp, named, abstract = ground.listening
-    for accepting, receiving in ((tcp, udp), (named, abstract)):
+    tcp, udp, unix, abstract = ground.listening
+    for listener, receiver in ((tcp, udp), (unix, abstract)):
         with pytest.raises(BlockingIOError):
-            accepting.accept()
+            listener.accept()
         with pytest.raises(BlockingIOError):
-            receiving.recv(1)
-    # A way that the shell or the interpreter did not understand shows nothing.
-    assert "syntax error" not in ended["output"]
-    assert not any(f"{name}Error" in ended["output"] for name in ("Syntax", "Name", "Type", "Value", "Attribute"))
-    assert "command not found" not in ended["output"], ended["output"]
+            receiver.recv(1)
+    # A way with a mistake in it would prove nothing.
+    assert "syntax error" not in result["output"]
+    assert not any(f"{name}Error" in result["output"] for name in ("Syntax", "Name", "Type", "Value", "Attribute"))
+    assert "command not found" not in result["output"], result["output"]
 
 
 @pytest.mark.requirement("landlock.ways")
-def test_where_landlock_holds_no_signals_the_filter_does(tmp_path: Path) -> None:
-    with runner(is_nobody=False) as made, all_cases() as case:
-        pid = made.ask(argv=["/bin/sleep", "600"], waits=False)["pid"]
-        made.ask(ask="filter")
+def test_where_landlock_cannot_block_signals_the_filter_does(tmp_path: Path) -> None:
+    with runner(is_nobody=False) as commands, all_cases() as case:
+        pid = commands.ask(argv=["/bin/sleep", "600"], waits=False)["pid"]
+        commands.ask(ask="filter")
         names = {**dict.fromkeys("WOTSA", "/"), "V": str(pid), "P": "1", "U": "1"}
         for name in (name for name in CHANGES if "signal" in name):
             with case(name):
-                ended = made.ask(
+                result = commands.ask(
                     argv=["/bin/bash", "-c", CHANGES[name]],
                     environment={**ENVIRONMENT, **names},
                     readable=[*SYSTEM, str(tmp_path)],
                     writable=[],
                 )
-                assert "worked" not in ended["output"]
-                told = ("not permitted", "Errno 1]", "Errno 22]", "Errno 25]")  # as the filter says it, unlike Landlock
-                assert any(each in ended["output"] for each in told), ended
+                assert "worked" not in result["output"]
+                errors = ("not permitted", "Errno 1]", "Errno 22]", "Errno 25]")  # Landlock's error would be another
+                assert any(error in result["output"] for error in errors), result
                 assert is_running(pid)
-        # Its own group can still be told to end, as `timeout` does.
-        own = made.bash("timeout -s KILL 0.1 sleep 600; echo $?", readable=SYSTEM, writable=[])
+        # A command can still send signals to its own group, as `timeout` does.
+        own = commands.bash("timeout -s KILL 0.1 sleep 600; echo $?", readable=SYSTEM, writable=[])
         assert own["output"].split()[-1] == "137", own
 
 
-WORKS = {
+ORDINARY_COMMANDS = {
     "cat file; head -n 1 file; wc -l < file; sort file | uniq -c; cut -c1-3 file; sed -n 1p file": "and more",
     "grep -rn unchanged . | sort": "sub/deep/other",
     "find . -name 'o*' -not -path './.git/*'": "./sub/deep/other",
@@ -416,40 +416,40 @@ WORKS = {
     "ip -brief addr": "lo ",
     "echo one > $T/f; (sleep 0.2; echo two >> $T/f) & tail -f -s 0.1 -n +1 --pid=$! $T/f": "two",
 }
-"""What people do, and what it prints among others."""
+"""Ordinary commands, and a part of their output."""
 
 
 @pytest.mark.requirement("landlock.works")
-def test_what_only_reads_works(ground: Ground) -> None:
+def test_commands_that_only_read_work(ground: Ground) -> None:
     before = ground.state()
     with all_cases() as case:
-        for command, printed in WORKS.items():
+        for command, text in ORDINARY_COMMANDS.items():
             ground.fresh()
             with case(command):
-                ended = ground.run(command)
-                assert printed in ended["output"], ended
-                assert "ermission denied" not in ended["output"], ended
-                assert "not permitted" not in ended["output"], ended
+                result = ground.run(command)
+                assert text in result["output"], result
+                assert "ermission denied" not in result["output"], result
+                assert "not permitted" not in result["output"], result
                 assert ground.state() == before
 
 
 @pytest.mark.requirement("landlock.works")
-def test_no_right_of_root_is_left_and_none_can_be_had(ground: Ground) -> None:
+def test_no_right_of_root_is_left_and_none_can_be_gained(ground: Ground) -> None:
     status = dict(line.split(":\t") for line in ground.run("cat /proc/self/status")["output"].splitlines())
     assert {status[name] for name in ("CapInh", "CapPrm", "CapEff", "CapAmb")} == {"0" * 16}
-    assert ground.started.user != 0 or status["CapBnd"] == "0" * 16
+    assert ground.runner.user != 0 or status["CapBnd"] == "0" * 16
     assert (status["NoNewPrivs"], status["Seccomp"]) == ("1", "2")
     if os.geteuid() == 0:
-        privileged = ground.root / "privileged"
-        privileged.write_bytes(Path("/usr/bin/id").read_bytes())
-        privileged.chmod(0o4755)
-        outside = ground.started.ask(argv=[str(privileged), "-u"])
+        setuid_program = ground.root / "privileged"
+        setuid_program.write_bytes(Path("/usr/bin/id").read_bytes())
+        setuid_program.chmod(0o4755)
+        outside = ground.runner.ask(argv=[str(setuid_program), "-u"])
         assert outside["output"] == "0\n"
-        assert ground.run("./privileged -u")["output"] == f"{ground.started.user}\n"
+        assert ground.run("./privileged -u")["output"] == f"{ground.runner.user}\n"
 
 
 @pytest.mark.requirement("landlock.probe")
-def test_it_is_found_to_work_and_the_attempt_leaves_nothing(started: Runner, tmp_path: Path) -> None:
+def test_the_probe_succeeds_and_leaves_nothing(started: Runner, tmp_path: Path) -> None:
     del tmp_path
     before = started.ask(ask="descriptors")
     assert started.ask(ask="failure") == {"failure": None}
@@ -459,24 +459,24 @@ def test_it_is_found_to_work_and_the_attempt_leaves_nothing(started: Runner, tmp
 @pytest.mark.anyio
 @pytest.mark.requirement("landlock.probe")
 @pytest.mark.parametrize(
-    ("readable", "writable", "what"),
+    ("readable", "writable", "failure"),
     [
         ([], [], "the probe's program cannot be run in it"),
         (["/"], [], "it does not confine commands as it should: one read a file outside the sandbox"),
         ([], ["/"], "it does not confine commands as it should: one wrote outside its workspace"),
     ],
 )
-async def test_rules_that_hold_too_little_or_too_much_are_found_out(
-    readable: list[str], writable: list[str], what: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+async def test_the_probe_notices_rules_that_allow_too_little_or_too_much(
+    readable: list[str], writable: list[str], failure: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def others(given: Iterable[str], own: Iterable[str]) -> LandlockRules:
-        given = given if readable or writable else []
-        return landlock_rules([*given, *readable], [*own, *writable])
+    def wrong_rules(paths: Iterable[str], own: Iterable[str]) -> LandlockRules:
+        paths = paths if readable or writable else []
+        return landlock_rules([*paths, *readable], [*own, *writable])
 
-    monkeypatch.setattr(landlock_and_seccomp, "landlock_rules", others)
+    monkeypatch.setattr(landlock_and_seccomp, "landlock_rules", wrong_rules)
     starter = BrokeredStarter()
     try:
-        assert await landlock_failure(starter, str(tmp_path)) == what
+        assert await landlock_failure(starter, str(tmp_path)) == failure
     finally:
         await starter.aclose()
 
@@ -490,17 +490,17 @@ async def test_a_path_that_became_a_link_is_not_followed_and_an_absent_one_grant
     try:
         rules = landlock_rules([*SYSTEM, str(tmp_path / "link")], [str(tmp_path / "absent")])
         spec = ProcessSpec(("/bin/ls", str(tmp_path / "secret")), "/", {}, landlock=rules)
-        with pytest.raises(StartFailedError) as failed:
+        with pytest.raises(StartFailedError) as error_info:
             await starter.start(spec)
-        assert failed.value.number == errno.ELOOP
+        assert error_info.value.number == errno.ELOOP
         rules = landlock_rules(SYSTEM, [str(tmp_path / "absent")])
         spec = ProcessSpec(("/bin/mkdir", str(tmp_path / "absent")), "/", {}, landlock=rules)
-        status, said = await run(starter, spec)
-        assert status == ExitStatus(1, None), said
+        status, output = await run(starter, spec)
+        assert status == ExitStatus(1, None), output
         assert not (tmp_path / "absent").exists()
-        # One that may not be executed is told by its number, too.
-        with pytest.raises(StartFailedError) as failed:
+        # The error number also tells that a program may not be executed.
+        with pytest.raises(StartFailedError) as error_info:
             await starter.start(ProcessSpec((sys.executable, "-V"), "/", {}, landlock=landlock_rules([], [])))
-        assert failed.value.number == errno.EACCES
+        assert error_info.value.number == errno.EACCES
     finally:
         await starter.aclose()

@@ -1,4 +1,4 @@
-"""Edits of texts of many megabytes: bounded memory, linear work, an end when it is asked for, and a true answer."""
+"""Edits of texts of many megabytes: memory is bounded, work is linear, cancellation works, and answers are right."""
 
 from __future__ import annotations
 
@@ -47,11 +47,11 @@ print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before)
 
 
 class EndedError(Exception):
-    """Raised by a checkpoint."""
+    """A checkpoint has ended the work."""
 
 
 class Checkpoint:
-    """Counts how often it is passed, and ends the work at the last time."""
+    """Counts how often it is passed, and ends the work when it is passed for the `last` time."""
 
     def __init__(self, last: int | None = None) -> None:
         self.passed = 0
@@ -66,7 +66,7 @@ class Checkpoint:
 @pytest.mark.requirement("edit.large")
 @pytest.mark.skipif(sys.platform != "linux", reason="the unit of ru_maxrss is Linux's")
 @pytest.mark.parametrize(
-    ("line", "old", "found"),
+    ("line", "old", "match"),
     one_in(
         4,
         [
@@ -77,12 +77,12 @@ class Checkpoint:
         ],
     ),
 )
-def test_ten_million_lines_are_searched_in_the_memory_of_a_few_copies(line: str, old: str, found: str | None) -> None:
+def test_ten_million_lines_are_searched_in_the_memory_of_a_few_copies(line: str, old: str, match: str | None) -> None:
     command = [sys.executable, "-P", "-c", CHILD, str(ROOT), line, old]
-    told = subprocess.run(command, capture_output=True, text=True, timeout=50, check=True).stdout.splitlines()
-    assert told[:-1] == ([found] if found else [])
-    # With one object for each line it was 1,600 MB.
-    assert int(told[-1]) < 200_000
+    lines = subprocess.run(command, capture_output=True, text=True, timeout=50, check=True).stdout.splitlines()
+    assert lines[:-1] == ([match] if match else [])
+    # With one object for each line, this would be 1,600 MB.
+    assert int(lines[-1]) < 200_000
 
 
 @pytest.mark.requirement("edit.large")
@@ -96,7 +96,7 @@ def test_ten_million_lines_are_searched_in_the_memory_of_a_few_copies(line: str,
         pytest.param("\n\r\n\r", id="mixed"),
     ],
 )
-def test_in_a_large_text_only_line_endings_are_forgiven_and_the_failure_says_so(filler: str) -> None:
+def test_in_a_large_text_only_line_endings_may_differ_and_the_failure_says_so(filler: str) -> None:
     text = filler * (max(MAX_RELAXED_CHARS // len(filler), 1) if len(filler) > 9 else MAX_RELAXED_LINES) + "  a \n\tb"
     haystack = Haystack(text)
     assert haystack.too_large_for_relaxed
@@ -104,8 +104,8 @@ def test_in_a_large_text_only_line_endings_are_forgiven_and_the_failure_says_so(
     assert any(TOO_LARGE in sentence and "The file" in sentence for sentence in causes(haystack, "a\nb", "c"))
     start = len(text) - 7
     assert find_match(haystack, "a \n\tb") == TextMatch(Strategy.EXACT, (Span(start + 2, start + 7),))
-    found = find_match(haystack, "a \r\n\tb\r\n")
-    assert found == TextMatch(Strategy.FINAL_NEWLINE, (Span(start + 2, start + 7),))
+    match = find_match(haystack, "a \r\n\tb\r\n")
+    assert match == TextMatch(Strategy.FINAL_NEWLINE, (Span(start + 2, start + 7),))
     assert find_match(haystack, "a \r\n\tb") == TextMatch(Strategy.LINE_ENDINGS, (Span(start + 2, start + 7),))
 
 
@@ -118,7 +118,7 @@ def test_a_text_just_below_the_limit_is_compared_line_by_line() -> None:
 
 
 @pytest.mark.requirement("edit.large")
-def test_a_large_old_string_in_a_small_file_is_named_as_the_reason() -> None:
+def test_a_large_old_string_for_a_small_file_is_named_as_the_reason() -> None:
     haystack, old = Haystack("a \nb\n"), "a\nb" + " \n" * (3 * MAX_RELAXED_LINES)
     assert find_match(haystack, old) is None
     assert [sentence.split(" is ")[0] for sentence in causes(haystack, old, "c")] == ["old_string"]
@@ -127,16 +127,16 @@ def test_a_large_old_string_in_a_small_file_is_named_as_the_reason() -> None:
 
 @pytest.mark.requirement("edit.bounded")
 @pytest.mark.parametrize("size", [PIECE_CHARS // 8, PIECE_CHARS, 1_000_000])
-def test_a_long_text_to_look_for_is_compared_in_few_steps(size: int) -> None:
-    wanted = "ab" * (size // 2) + "c"
+def test_a_search_for_a_long_text_takes_few_steps(size: int) -> None:
+    old = "ab" * (size // 2) + "c"
     checkpoint = Checkpoint()
-    assert find_text("ab" * 4_000_000, wanted, 0, checkpoint) == -1
-    # Each step looks at itself and at the text to look for, so this bounds the whole work.
-    assert checkpoint.passed * (max(PIECE_CHARS, len(wanted)) + len(wanted)) < 3 * 8_000_000
+    assert find_text("ab" * 4_000_000, old, 0, checkpoint) == -1
+    # A step reads one piece and the length of the old text beyond it, so this bounds the whole work.
+    assert checkpoint.passed * (max(PIECE_CHARS, len(old)) + len(old)) < 3 * 8_000_000
 
 
 @pytest.mark.requirement("edit.bounded")
-def test_a_text_longer_than_the_file_is_not_looked_for() -> None:
+def test_a_text_longer_than_the_file_is_not_searched_for() -> None:
     checkpoint = Checkpoint()
     assert find_text("ab" * 1000, "ab" * 1001, 0, checkpoint) == -1
     assert checkpoint.passed == 0
@@ -145,35 +145,35 @@ def test_a_text_longer_than_the_file_is_not_looked_for() -> None:
 @pytest.mark.requirement("edit.bounded")
 @pytest.mark.parametrize("shift", range(-2, 3))
 @pytest.mark.parametrize("size", [1, 10, PIECE_CHARS, 3 * PIECE_CHARS])
-def test_what_lies_across_two_steps_is_found(size: int, shift: int) -> None:
-    wanted = "b" * size
-    place = max(PIECE_CHARS, size) + shift
-    assert find_text("a" * place + wanted + "a" * PIECE_CHARS, wanted) == place
+def test_a_match_across_two_steps_is_found(size: int, shift: int) -> None:
+    old = "b" * size
+    offset = max(PIECE_CHARS, size) + shift
+    assert find_text("a" * offset + old + "a" * PIECE_CHARS, old) == offset
 
 
 @pytest.mark.requirement("edit.bounded")
-def test_many_places_in_a_large_text_are_counted_and_replaced_in_one_pass() -> None:
-    # A search through the whole text for each of the places, for its line or its line ending, runs into the time limit.
+def test_many_matches_in_a_large_text_are_counted_and_replaced_in_one_pass() -> None:
+    # A search of the whole text for the line or the line ending of each match would exceed the time limit.
     count = 20_000
     text = "word " * count + "x" * 4_000_000 + "\r" + "word " * count
     haystack = Haystack(text)
     match = find_match(haystack, "word ")
     assert match is not None
     assert [haystack.line_number(span.start) for span in match.spans] == [1] * count + [2] * count
-    after = apply_edit(haystack, match, "word ", "new\nword ")[0]
-    assert after == text.replace("word ", "new\rword ")
-    both = Haystack("x\n" + text)
-    match = find_match(both, "word ")
+    new_text = apply_edit(haystack, match, "word ", "new\nword ")[0]
+    assert new_text == text.replace("word ", "new\rword ")
+    longer_haystack = Haystack("x\n" + text)
+    match = find_match(longer_haystack, "word ")
     assert match is not None
-    after = apply_edit(both, match, "word ", "new\nword ")[0]
-    assert after == "x\n" + text.replace("word ", "new\rword ")
+    new_text = apply_edit(longer_haystack, match, "word ", "new\nword ")[0]
+    assert new_text == "x\n" + text.replace("word ", "new\rword ")
 
 
 @pytest.mark.requirement("edit.endings")
 @pytest.mark.parametrize(
     ("text", "ending"), [("x\na\ra\r", "\r"), ("x\ra\r\n", "\r\n"), ("x\r\ra\n", "\n"), ("x\r\na", "\r\n")]
 )
-def test_new_lines_end_like_the_line_they_come_to_up_to_the_last_one(text: str, ending: str) -> None:
+def test_new_lines_take_the_ending_of_their_line_even_in_the_last_one(text: str, ending: str) -> None:
     haystack = Haystack(text)
     match = find_match(haystack, "a")
     assert match is not None
@@ -184,37 +184,37 @@ def _diagnosis(haystack: Haystack) -> object:
     return list(causes(haystack, "absent  thing", "new")), nearest_region(haystack, "absent thing")
 
 
-def _replacing(haystack: Haystack) -> object:
-    spans = tuple(Span(place, place + 1) for place in range(0, 100, 10))
+def _replace_spans(haystack: Haystack) -> object:
+    spans = tuple(Span(start, start + 1) for start in range(0, 100, 10))
     return apply_edit(haystack, TextMatch(Strategy.EXACT, spans), "w", "x")
 
 
-WORKS: list[Callable[[Haystack], object]] = [
+OPERATIONS: list[Callable[[Haystack], object]] = [
     lambda haystack: find_match(haystack, "absent"),
     lambda haystack: haystack.line_number(len(haystack.text)),
     lambda haystack: haystack.raw(1_000_000),
     _diagnosis,
-    _replacing,
+    _replace_spans,
 ]
 
 
 @pytest.mark.requirement("edit.bounded")
-@pytest.mark.parametrize("work", WORKS, ids=["search", "line number", "place", "diagnosis", "replacing"])
-def test_the_work_on_a_large_text_ends_at_any_checkpoint(work: Callable[[Haystack], object]) -> None:
+@pytest.mark.parametrize("operation", OPERATIONS, ids=["search", "line number", "place", "diagnosis", "replacing"])
+def test_operations_on_a_large_text_end_at_any_checkpoint(operation: Callable[[Haystack], object]) -> None:
     text = "word and another word\r\n" * 60_000 + "end\n"
-    counted = Checkpoint()
-    work(Haystack(text, checkpoint=counted))
-    assert counted.passed >= 10
-    for last in (1, counted.passed // 2, counted.passed):
-        ending = Checkpoint(last)
+    counter = Checkpoint()
+    operation(Haystack(text, checkpoint=counter))
+    assert counter.passed >= 10
+    for last in (1, counter.passed // 2, counter.passed):
+        checkpoint = Checkpoint(last)
         with pytest.raises(EndedError):
-            work(Haystack(text, checkpoint=ending))
-        assert ending.passed == last
+            operation(Haystack(text, checkpoint=checkpoint))
+        assert checkpoint.passed == last
 
 
 @pytest.mark.requirement("edit.large")
 @pytest.mark.parametrize("shift", range(3))
-def test_places_are_mapped_right_where_a_piece_ends_within_a_line_ending(shift: int) -> None:
+def test_offsets_are_mapped_correctly_where_a_piece_ends_within_a_line_ending(shift: int) -> None:
     text = "x" * (PIECE_CHARS - 2 + shift) + "\r\n" + "y\r\n" * PIECE_CHARS + "a\r\nb\n"
     haystack = Haystack(text)
     assert haystack.lf_text == text.replace("\r\n", "\n")
@@ -222,8 +222,8 @@ def test_places_are_mapped_right_where_a_piece_ends_within_a_line_ending(shift: 
     match = find_match(haystack, "a\nb")
     assert match is not None
     assert [text[span.start : span.end] for span in match.spans] == ["a\r\nb"]
-    # In whatever order they are asked for.
-    for place in (0, PIECE_CHARS, len(haystack.lf_text), PIECE_CHARS - 1, 5):
-        assert len(text[: haystack.raw(place)].replace("\r\n", "\n")) == place
+    # The offsets may come in any order.
+    for offset in (0, PIECE_CHARS, len(haystack.lf_text), PIECE_CHARS - 1, 5):
+        assert len(text[: haystack.raw(offset)].replace("\r\n", "\n")) == offset
     assert haystack.line_number(len(text)) == PIECE_CHARS + 4
     assert haystack.line_number(0) == 1

@@ -1,4 +1,4 @@
-"""Real servers that are short of memory, threads, processes or descriptors, or get stuck: they answer, and they end."""
+"""Real servers that run out of memory, threads, processes or descriptors, or hang: they still answer, and end."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from tests.processes import children_of, descendants_of, is_running
 from tests.waiting import CEILING, wait_until
 
 if sys.platform != "linux":
-    pytest.skip("not run: Linux counts the address space, and tells of processes", allow_module_level=True)
+    pytest.skip("not run: needs Linux, which limits the address space and lists processes", allow_module_level=True)
 
 import resource
 
@@ -30,7 +30,7 @@ pytestmark = pytest.mark.timeout(180)
 CALLS = 40
 
 long = partial(pytest.param, marks=pytest.mark.long)
-"""A case of `make test-long`: each starts a server of its own."""
+"""Marks a case for `make test-long`, because each case starts a server."""
 
 HOSTILE = Path(__file__).resolve().parent
 
@@ -44,7 +44,7 @@ META = {
 
 
 def arguments_of(tool: str, root: Path, number: int) -> dict[str, Any]:
-    """What a call of a tool is given, by its number."""
+    """Return the arguments of the call of a tool with this number."""
     path = str(root / f"{number}.txt")
     return {
         "run_shell_command": {"command": f"echo {number}"},
@@ -56,7 +56,7 @@ def arguments_of(tool: str, root: Path, number: int) -> dict[str, Any]:
 
 
 class Client:
-    """A client that sends what it likes."""
+    """A client that does not wait for answers."""
 
     def __init__(self, process: subprocess.Popen[bytes], root: Path, revision: str) -> None:
         assert process.stdin is not None
@@ -68,33 +68,33 @@ class Client:
         self._revision = revision
         self._next = 1
 
-    def greet(self) -> bool:
-        """Shake hands, in revisions that do; whether there was an answer."""
+    def initialize(self) -> bool:
+        """Do the handshake, if the revision has one, and return whether the server answered."""
         if self._revision == MODERN:
             return True
         client = {"protocolVersion": self._revision, "capabilities": {}, "clientInfo": {"name": "t", "version": "1"}}
         try:
             self._send({"id": 0, "method": "initialize", "params": client})
-            greeted = bool(self.stdout.readline())
+            is_answered = bool(self.stdout.readline())
             self._send({"method": "notifications/initialized"})
         except BrokenPipeError:
             return False
-        return greeted
+        return is_answered
 
     def call(self, tool: str, count: int, command: str | None = None) -> list[dict[str, Any]]:
-        """So many calls at once; their results, or errors, as far as there are any."""
-        wanted = self.ask(tool, count, command)
+        """Make `count` calls at once, and return their results or errors."""
+        open_ids = self.ask(tool, count, command)
         answers: list[dict[str, Any]] = []
-        while wanted and (line := self.stdout.readline()):
+        while open_ids and (line := self.stdout.readline()):
             message = json.loads(line)
-            if message.get("id") in wanted and "method" not in message:
-                wanted.remove(message["id"])
+            if message.get("id") in open_ids and "method" not in message:
+                open_ids.remove(message["id"])
                 answers.append(message.get("result") or message)
-        assert not wanted, "calls stay without an answer"
+        assert not open_ids, "some calls were not answered"
         return answers
 
     def ask(self, tool: str, count: int, command: str | None = None) -> set[int]:
-        """Make so many calls; their ids."""
+        """Make `count` calls, and return their ids."""
         first, self._next = self._next, self._next + count
         meta = {"_meta": META} if self._revision == MODERN else {}
         for identity in range(first, self._next):
@@ -106,20 +106,20 @@ class Client:
     def _send(self, message: Mapping[str, Any]) -> None:
         self.stdin.write(json.dumps({"jsonrpc": "2.0", **message}).encode() + b"\n")
 
-    def end(self, how: str) -> int:
-        """End its input, or ask it to end; its exit code, when nothing is left of it."""
-        started = descendants_of(self.process.pid)
-        if how == "input":
+    def end(self, method: str) -> int:
+        """End the input of the server or send SIGTERM. Return its exit code once all its processes have ended."""
+        processes = descendants_of(self.process.pid)
+        if method == "input":
             self.stdin.close()
         else:
             self.process.send_signal(signal.SIGTERM)
         code = self.process.wait(CEILING)
-        wait_until(lambda: not any(map(is_running, started)))
+        wait_until(lambda: not any(map(is_running, processes)))
         return code
 
 
-def refused(answer: Mapping[str, Any]) -> bool:
-    """Whether a call was refused, in words that say why."""
+def is_refused(answer: Mapping[str, Any]) -> bool:
+    """Return whether a call was refused, and check that its message has the right code."""
     if not answer.get("isError"):
         assert "content" in answer, answer
         return False
@@ -139,13 +139,13 @@ def root(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def open_root() -> Generator[Path]:
-    """One that a user without rights can reach."""
-    with tempfile.TemporaryDirectory() as above:
-        folder = Path(above, "workspace")
+    """A workspace that a user without rights can reach."""
+    with tempfile.TemporaryDirectory() as parent:
+        folder = Path(parent, "workspace")
         folder.mkdir()
         for number in range(1, CALLS + 1):
             (folder / f"{number}.txt").write_text("word\n")
-        Path(above).chmod(0o755)
+        Path(parent).chmod(0o755)
         yield folder
 
 
@@ -165,7 +165,7 @@ def serving(
             stdout=subprocess.PIPE,
             stderr=log,
             bufsize=0,
-            preexec_fn=partial(limit, limits),  # noqa: PLW1509 - nothing runs beside this
+            preexec_fn=partial(limit, limits),  # noqa: PLW1509 - this process has no other threads
             env={**os.environ, "HOME": str(root.parent)},
         ) as process,
     ):
@@ -176,8 +176,8 @@ def serving(
 
 
 def limit(limits: Mapping[int, int]) -> None:
-    for what, most in limits.items():
-        resource.setrlimit(what, (most, most))
+    for kind, value in limits.items():
+        resource.setrlimit(kind, (value, value))
 
 
 @pytest.mark.requirement("scarcity.memory")
@@ -197,9 +197,9 @@ def test_with_little_address_space_forty_first_calls_at_once_succeed_and_the_ser
     root: Path, megabytes: int, tool: str, revision: str, end: str
 ) -> None:
     with serving(root, revision, {resource.RLIMIT_AS: megabytes << 20}) as client:
-        assert client.greet()
-        assert not any(map(refused, client.call(tool, CALLS)))
-        assert not refused(client.call("run_shell_command", 1)[0])
+        assert client.initialize()
+        assert not any(map(is_refused, client.call(tool, CALLS)))
+        assert not is_refused(client.call("run_shell_command", 1)[0])
         assert client.end(end) == 0
 
 
@@ -207,9 +207,9 @@ def test_with_little_address_space_forty_first_calls_at_once_succeed_and_the_ser
 @pytest.mark.parametrize("end", [long("input"), "signal"])
 def test_a_server_whose_memory_runs_out_while_it_serves_still_ends(root: Path, end: str) -> None:
     with serving(root, MODERN, {}) as client:
-        assert not any(map(refused, client.call("run_shell_command", 2)))
+        assert not any(map(is_refused, client.call("run_shell_command", 2)))
         resource.prlimit(client.process.pid, resource.RLIMIT_AS, (1, 1))
-        with suppress(BrokenPipeError):  # it may have ended by itself
+        with suppress(BrokenPipeError):  # the server may already have ended
             client.ask("run_shell_command", CALLS)
         client.end(end)
 
@@ -220,15 +220,15 @@ def test_without_descriptors_calls_are_refused_clearly_and_the_next_one_works(
     root: Path, descriptors: int, tool: str
 ) -> None:
     with serving(root, NEWEST, {resource.RLIMIT_NOFILE: descriptors}) as client:
-        assert client.greet()
+        assert client.initialize()
         for answer in client.call(tool, CALLS):
-            refused(answer)
-        assert not refused(client.call("run_shell_command" if descriptors > 40 else "write_file", 1)[0])
+            is_refused(answer)
+        assert not is_refused(client.call("run_shell_command" if descriptors > 40 else "write_file", 1)[0])
         assert client.end("input") == 0
 
 
 SETTINGS = (".npmrc", ".yarnrc", ".pypirc", ".gitconfig", ".bashrc", ".profile", ".zshrc", ".wgetrc", ".curlrc")
-"""What a command is shown a copy of, if there is a secret in it: each costs a descriptor for a moment."""
+"""Files of which a command sees a redacted copy if they hold a secret. Each copy briefly needs a descriptor."""
 
 
 @pytest.mark.long
@@ -242,20 +242,22 @@ def test_with_few_descriptors_commands_in_the_sandbox_wait_for_each_other(
     (root.parent / "settings.json").write_text('{"shell": {"sandbox": "auto"}}')
     command = ("-P", str(LAUNCHER), "serve", "--config", str(root.parent / "settings.json"))
     with serving(root, NEWEST, {resource.RLIMIT_NOFILE: descriptors}, command) as client:
-        assert client.greet()
-        assert not any(map(refused, client.call("run_shell_command", calls)))
+        assert client.initialize()
+        assert not any(map(is_refused, client.call("run_shell_command", calls)))
         assert client.end("input") == 0
 
 
 @pytest.mark.requirement("scarcity.turns")
 @pytest.mark.parametrize("revision", [long(MODERN), NEWEST])
-def test_a_server_takes_all_descriptors_that_it_may_and_gives_commands_what_is_usual(root: Path, revision: str) -> None:
+def test_a_server_takes_all_descriptors_that_it_may_and_leaves_commands_the_usual_limit(
+    root: Path, revision: str
+) -> None:
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     usual = min(soft, 256)
     resource.setrlimit(resource.RLIMIT_NOFILE, (usual, hard))
     try:
         with serving(root, revision, {}) as client:
-            assert client.greet()
+            assert client.initialize()
             (answer,) = client.call("run_shell_command", 1, "ulimit -Sn; ulimit -Hn")
             assert resource.prlimit(client.process.pid, resource.RLIMIT_NOFILE) == (min(hard, 16_384), hard)
             assert answer["content"][0]["text"].split()[-2:] == [str(usual), str(hard)]
@@ -265,15 +267,15 @@ def test_a_server_takes_all_descriptors_that_it_may_and_gives_commands_what_is_u
 
 
 @pytest.mark.requirement("scarcity.threads")
-@pytest.mark.skipif(os.geteuid() != 0, reason="not run: needs root, who may become a user without rights")
+@pytest.mark.skipif(os.geteuid() != 0, reason="not run: needs root to become a user without rights")
 @pytest.mark.parametrize("processes", [long(1), 3, long(4)])
-def test_without_threads_a_server_says_so_at_its_start_or_serves_with_those_there_are(
+def test_without_threads_a_server_reports_this_at_its_start_or_serves_with_the_existing_ones(
     open_root: Path, processes: int
 ) -> None:
     command = (str(HOSTILE / "unprivileged_server.py"), "022", "serve")
     with serving(open_root, NEWEST, {resource.RLIMIT_NPROC: processes}, command) as client:
-        if client.greet():
-            assert not any(map(refused, client.call("read_file", CALLS)))
+        if client.initialize():
+            assert not any(map(is_refused, client.call("read_file", CALLS)))
             client.end("signal")
         else:
             client.process.wait(CEILING)
@@ -292,15 +294,15 @@ def test_without_threads_a_server_says_so_at_its_start_or_serves_with_those_ther
         pytest.param(signal.SIGUSR2, "signal", id="in a library, signal"),
     ],
 )
-def test_a_server_that_is_stuck_for_ever_ends_with_all_that_it_has_started(
+def test_a_server_that_hangs_for_ever_ends_with_all_that_it_has_started(
     root: Path, stuck: signal.Signals, end: str
 ) -> None:
     with serving(root, NEWEST, {}, ("-P", str(HOSTILE / "stuck_server.py"))) as client:
-        assert client.greet()
+        assert client.initialize()
         client.call("run_shell_command", 1)
         client.process.send_signal(stuck)
         if stuck is signal.SIGUSR1:
-            # Another one is read by nobody; until then it may not have got stuck.
+            # Nothing would handle the next signal, so it must not come before the server hangs.
             wait_until(lambda: "futex" in Path(f"/proc/{client.process.pid}/wchan").read_text())
         assert client.end(end) == -signal.SIGKILL
 
@@ -308,22 +310,22 @@ def test_a_server_that_is_stuck_for_ever_ends_with_all_that_it_has_started(
 @pytest.mark.requirement("stdio.watchdog")
 def test_a_server_that_is_killed_leaves_no_watchdog(root: Path) -> None:
     with serving(root, NEWEST, {}) as client:
-        assert client.greet()
-        started = descendants_of(client.process.pid)
-        assert started
+        assert client.initialize()
+        processes = descendants_of(client.process.pid)
+        assert processes
         client.process.kill()
         client.process.wait(CEILING)
         assert client.stdout.read() == b""
-        wait_until(lambda: not any(map(is_running, started)))
+        wait_until(lambda: not any(map(is_running, processes)))
 
 
 @pytest.mark.requirement("stdio.watchdog")
 def test_a_server_whose_watchdog_was_killed_serves_and_ends_in_order(root: Path) -> None:
     with serving(root, NEWEST, {}) as client:
-        assert client.greet()
+        assert client.initialize()
         (watchdog,) = children_of(client.process.pid)
         os.kill(watchdog, signal.SIGKILL)
         wait_until(lambda: not children_of(client.process.pid) or not is_running(watchdog))
-        assert not refused(client.call("read_file", 1)[0])
+        assert not is_refused(client.call("read_file", 1)[0])
         assert client.end("signal") == 0
         assert (root.parent / "log").read_text() == ""

@@ -1,4 +1,4 @@
-"""Pictures, PDF files and notebooks that lie, are damaged, or are made to cost time and memory."""
+"""Images, PDF files and notebooks that lie, are damaged, or are crafted to cost time and memory."""
 
 from __future__ import annotations
 
@@ -33,28 +33,28 @@ only_linux = pytest.mark.skipif(sys.platform != "linux", reason="not run: /proc 
 
 
 def children() -> set[int]:
-    """The processes that this one has started and not waited for."""
-    found: set[int] = set()
+    """Return the child processes of this process."""
+    pids: set[int] = set()
     for task in os.listdir("/proc/self/task"):
-        found |= {int(pid) for pid in Path("/proc/self/task", task, "children").read_text().split()}
-    return found
+        pids |= {int(pid) for pid in Path("/proc/self/task", task, "children").read_text().split()}
+    return pids
 
 
 def slow_page(operators: int = 600_000) -> bytes:
-    """A page whose text takes many seconds: a few kB that unpack to a great many operators."""
-    return packed(lines("words") + b"BT /F1 12 Tf " + b"(a) Tj " * operators + b"ET")
+    """Return a page whose text takes many seconds to read: a few kB that unpack to very many operators."""
+    return compressed_stream(lines("words") + b"BT /F1 12 Tf " + b"(a) Tj " * operators + b"ET")
 
 
-def packed(content: bytes) -> bytes:
+def compressed_stream(content: bytes) -> bytes:
     return stream(zlib.compress(content, 9), b"/Filter /FlateDecode")
 
 
 SLOW = pdf(page_objects(stream(lines("first")), *[slow_page() for _ in range(8)]))
-"""One page that is read at once, and pages that take longer together than any time limit here."""
+"""A document with one quick page, and further pages that together take longer than any time limit here."""
 
 
 @pytest.mark.requirement("pdf.damage")
-def test_what_was_read_in_time_is_shown_and_the_rest_is_told(root: Path, context: ToolContext) -> None:
+def test_what_was_read_in_time_is_shown_and_the_rest_is_reported(root: Path, context: ToolContext) -> None:
     (root / "a.pdf").write_bytes(SLOW)
     reading = read_file(context, "a.pdf", seconds=3)
     text = text_of(reading)
@@ -65,38 +65,38 @@ def test_what_was_read_in_time_is_shown_and_the_rest_is_told(root: Path, context
 
 
 @pytest.mark.requirement("pdf.damage")
-def test_a_first_page_that_takes_too_long_is_a_failure_with_a_way_out(root: Path, context: ToolContext) -> None:
+def test_a_first_page_that_takes_too_long_is_a_failure_with_advice(root: Path, context: ToolContext) -> None:
     (root / "a.pdf").write_bytes(SLOW)
-    with pytest.raises(ToolError, match=r"longer than 1 seconds.*other pages") as caught:
+    with pytest.raises(ToolError, match=r"longer than 1 seconds.*other pages") as error_info:
         read_file(context, "a.pdf", pages=Pages(2), seconds=1)
-    assert caught.value.code is ToolErrorType.READ_CONTENT_FAILURE
+    assert error_info.value.code is ToolErrorType.READ_CONTENT_FAILURE
 
 
 @only_linux
 @pytest.mark.requirement("pdf.child")
-def test_a_cancelled_reading_kills_the_process_and_leaves_nothing(root: Path, context: ToolContext) -> None:
+def test_cancelling_a_read_kills_the_process_and_leaves_nothing(root: Path, context: ToolContext) -> None:
     (root / "a.pdf").write_bytes(SLOW)
     location = context.workspace.locate("a.pdf")
     signal = AbortSignal()
     before = children()
-    seen: set[int] = set()
+    pids: set[int] = set()
 
     def cancel_after_the_first_page(text: str) -> bool:
-        seen.update(children() - before)
+        pids.update(children() - before)
         signal.abort()
         return False
 
-    with context.workspace.open_file(location) as opened, pytest.raises(ToolError) as caught:
-        extract(opened, "a.pdf", pages=ALL_PAGES, is_enough=cancel_after_the_first_page, signal=signal)
-    assert caught.value.code is ToolErrorType.CANCELLED
-    assert len(seen) == 1
-    assert not children() & seen
-    assert not Path("/proc", str(*seen)).exists()
+    with context.workspace.open_file(location) as file, pytest.raises(ToolError) as error_info:
+        extract(file, "a.pdf", pages=ALL_PAGES, is_enough=cancel_after_the_first_page, signal=signal)
+    assert error_info.value.code is ToolErrorType.CANCELLED
+    assert len(pids) == 1
+    assert not children() & pids
+    assert not Path("/proc", str(*pids)).exists()
 
 
 @only_linux
 @pytest.mark.requirement("pdf.child")
-def test_the_process_has_limits_a_session_of_its_own_and_nothing_of_our_environment(
+def test_the_process_has_limits_its_own_session_and_nothing_of_our_environment(
     root: Path, context: ToolContext, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("SOME_TOKEN", "secret")
@@ -106,31 +106,31 @@ def test_the_process_has_limits_a_session_of_its_own_and_nothing_of_our_environm
     (root / "a.pdf").write_bytes(document(lines("one"), lines("two")))
     location = context.workspace.locate("a.pdf")
     before = children()
-    found: dict[str, str] = {}
+    facts: dict[str, str] = {}
 
-    def look(text: str) -> bool:
+    def inspect_process(text: str) -> bool:
         (pid,) = children() - before
-        found["limits"] = Path(f"/proc/{pid}/limits").read_text()
-        found["environment"] = Path(f"/proc/{pid}/environ").read_text()
-        found["command"] = Path(f"/proc/{pid}/cmdline").read_text()
-        found["session"] = str(os.getsid(pid) == pid)
-        found["descriptors"] = " ".join(sorted(os.listdir(f"/proc/{pid}/fd")))
+        facts["limits"] = Path(f"/proc/{pid}/limits").read_text()
+        facts["environment"] = Path(f"/proc/{pid}/environ").read_text()
+        facts["command"] = Path(f"/proc/{pid}/cmdline").read_text()
+        facts["session"] = str(os.getsid(pid) == pid)
+        facts["descriptors"] = " ".join(sorted(os.listdir(f"/proc/{pid}/fd")))
         return True
 
-    with context.workspace.open_file(location) as opened:
-        # The second page waits until somebody reads on, so the process is there while it is looked at.
-        extract(opened, "a.pdf", pages=ALL_PAGES, is_enough=look, signal=AbortSignal())
+    with context.workspace.open_file(location) as file:
+        # The process waits until its second page is read, so it is alive while it is inspected.
+        extract(file, "a.pdf", pages=ALL_PAGES, is_enough=inspect_process, signal=AbortSignal())
     assert f"{MAX_MEMORY}" in next(
-        line for line in found["limits"].splitlines() if line.startswith("Max address space")
+        line for line in facts["limits"].splitlines() if line.startswith("Max address space")
     )
-    assert found["environment"].strip("\0") == "PATH="
-    assert found["command"].split("\0")[1:3] == ["-P", os.path.abspath(html_and_pdf_worker.__file__)]
-    assert found["session"] == "True"
-    assert {"0", "1", "2"} <= set(found["descriptors"].split())
+    assert facts["environment"].strip("\0") == "PATH="
+    assert facts["command"].split("\0")[1:3] == ["-P", os.path.abspath(html_and_pdf_worker.__file__)]
+    assert facts["session"] == "True"
+    assert {"0", "1", "2"} <= set(facts["descriptors"].split())
 
 
 @pytest.mark.requirement("pdf.child")
-def test_the_reader_of_pdf_is_never_imported_by_the_server(root: Path) -> None:
+def test_the_server_never_imports_the_pdf_library(root: Path) -> None:
     (root / "a.pdf").write_bytes(document(lines("one")))
     script = (
         "import sys, anyio\n"
@@ -145,10 +145,10 @@ def test_the_reader_of_pdf_is_never_imported_by_the_server(root: Path) -> None:
         "print('pypdf' in sys.modules)\n"
     )
     checkout = Path(pdf_module.__file__).parents[3]
-    done = subprocess.run(
+    result = subprocess.run(
         [sys.executable, "-W", "error", "-c", script, str(root)], cwd=checkout, capture_output=True, check=False
     )
-    assert (done.stdout, done.stderr) == (b"False\n", b"")
+    assert (result.stdout, result.stderr) == (b"False\n", b"")
 
 
 def cyclic_tree() -> bytes:
@@ -161,14 +161,14 @@ def deep_tree() -> bytes:
 
 
 def wide_tree() -> bytes:
-    """Each node names the next one twenty times: twenty to the power of thirty pages."""
+    """Return a tree whose nodes name the next node twenty times: twenty to the power of thirty pages."""
     nodes = {
         number: b"<< /Type /Pages /Count 9 /Kids [%s] >>" % (b"%d 0 R " % (number + 1) * 20) for number in range(2, 32)
     }
     return pdf({1: CATALOG, **nodes, 32: b"<< /Type /Page >>"})
 
 
-def doubly_packed() -> bytes:
+def doubly_compressed() -> bytes:
     zeros = zlib.compressobj(9)
     inner = b"".join(zeros.compress(bytes(1 << 20)) for _ in range(120)) + zeros.flush()
     return pdf(page_objects(stream(zlib.compress(inner, 9), b"/Filter [/FlateDecode /FlateDecode]")))
@@ -191,24 +191,24 @@ def encrypted(algorithm: str, password: str) -> bytes:
 @pytest.mark.requirement("pdf.damage")
 @pytest.mark.parametrize(
     "make",
-    [cyclic_tree, *map(long, (deep_tree, wide_tree, doubly_packed)), nested_arrays, lambda: b"%PDF-1.7\nnonsense"],
+    [cyclic_tree, *map(long, (deep_tree, wide_tree, doubly_compressed)), nested_arrays, lambda: b"%PDF-1.7\nnonsense"],
 )
-def test_a_bomb_or_a_damaged_file_is_a_failure_with_a_way_out(
+def test_a_bomb_or_a_damaged_file_is_a_failure_with_advice(
     make: Callable[[], bytes], root: Path, context: ToolContext
 ) -> None:
     (root / "a.pdf").write_bytes(make())
-    with pytest.raises(ToolError, match=r"'a\.pdf' .*Ask ") as caught:
+    with pytest.raises(ToolError, match=r"'a\.pdf' .*Ask ") as error_info:
         read_file(context, "a.pdf")
-    assert caught.value.code is ToolErrorType.READ_CONTENT_FAILURE
+    assert error_info.value.code is ToolErrorType.READ_CONTENT_FAILURE
 
 
 @pytest.mark.requirement("pdf.many")
 @pytest.mark.parametrize("algorithm", one_in(2, ["RC4-128", "AES-128", "AES-256"]))
 def test_an_encrypted_file_is_a_failure_that_asks_for_a_copy(algorithm: str, root: Path, context: ToolContext) -> None:
     (root / "a.pdf").write_bytes(encrypted(algorithm, "password"))
-    with pytest.raises(ToolError, match=r"encrypted with a password.*copy without a password") as caught:
+    with pytest.raises(ToolError, match=r"encrypted with a password.*copy without a password") as error_info:
         read_file(context, "a.pdf")
-    assert caught.value.code is ToolErrorType.READ_CONTENT_FAILURE
+    assert error_info.value.code is ToolErrorType.READ_CONTENT_FAILURE
 
 
 @pytest.mark.requirement("pdf.many")
@@ -238,7 +238,7 @@ def test_pictures_in_a_page_are_not_decoded(root: Path, context: ToolContext) ->
 
 
 @pytest.mark.requirement("pdf.damage")
-def test_one_damaged_page_does_not_keep_the_others_back(root: Path, context: ToolContext) -> None:
+def test_a_damaged_page_does_not_stop_the_others_from_being_read(root: Path, context: ToolContext) -> None:
     objects = page_objects(
         stream(lines("one")), stream(b"\0" * 100, b"/Filter [/LZWDecode /Unknown]"), stream(lines("three"))
     )
@@ -251,19 +251,19 @@ def test_one_damaged_page_does_not_keep_the_others_back(root: Path, context: Too
 @pytest.mark.requirement("pdf.child")
 async def test_the_server_answers_others_while_it_waits_for_a_slow_document(root: Path) -> None:
     (root / "a.pdf").write_bytes(pdf(page_objects(slow_page(20_000))))
-    answered = 0
+    answer_count = 0
     async with connected("stdio", HANDSHAKE, root) as client, anyio.create_task_group() as group:
-        done = anyio.Event()
+        is_done = anyio.Event()
 
         async def read_slowly() -> None:
             await client.call_tool("read_file", {"absolute_path": str(root / "a.pdf")})
-            done.set()
+            is_done.set()
 
         group.start_soon(read_slowly)
-        while not done.is_set():
+        while not is_done.is_set():
             await client.call_tool("list_directory", {"path": str(root)})
-            answered += 1
-    assert answered > 1
+            answer_count += 1
+    assert answer_count > 1
 
 
 @pytest.mark.requirement("read.media")
@@ -308,7 +308,7 @@ def test_svg_is_text_whatever_it_would_do_in_a_viewer(root: Path, context: ToolC
         ("a.md", b"OggS\0\x02\0\0", "audio/ogg"),
     ],
 )
-def test_the_type_that_is_sent_is_that_of_the_content(
+def test_the_type_that_is_sent_is_the_type_of_the_content(
     name: str, data: bytes, mime_type: str, root: Path, context: ToolContext
 ) -> None:
     (root / name).write_bytes(data)
@@ -327,7 +327,7 @@ def test_the_type_that_is_sent_is_that_of_the_content(
         '{"cells": [',
     ],
 )
-def test_a_notebook_that_is_none_is_shown_as_text(content: str, root: Path, context: ToolContext) -> None:
+def test_an_invalid_notebook_is_shown_as_text(content: str, root: Path, context: ToolContext) -> None:
     (root / "a.ipynb").write_text(content)
     reading = read_file(context, "a.ipynb")
     assert content[:100] in text_of(reading)

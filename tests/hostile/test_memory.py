@@ -1,4 +1,4 @@
-"""Memory files under attack: many writers, links, rights, damage, and facts that would be more than a fact."""
+"""Memory files under attack: many writers, links, permissions and damage."""
 
 from __future__ import annotations
 
@@ -22,23 +22,23 @@ pytestmark = pytest.mark.anyio
 SAVER = Path(__file__).with_name("memory_saver.py")
 PROCESSES = 4
 FACTS = 50
-needs_links = pytest.mark.skipif(sys.platform == "win32", reason="not run: links need rights there")
+needs_links = pytest.mark.skipif(sys.platform == "win32", reason="not run: on Windows, links need special rights")
 
 
 async def refusal(context: ToolContext, files: MemoryFiles | None = None, scope: str = "project") -> ToolError:
-    """The error with which a fact is refused, before a question and without one alike."""
-    with pytest.raises(ToolError) as asked:
+    """Return the error that refuses a fact. The confirmation and the call must fail with the same message."""
+    with pytest.raises(ToolError) as error_before_question:
         await confirmation_for(context, files, fact="Tabs.", scope=scope)
-    with pytest.raises(ToolError) as caught:
+    with pytest.raises(ToolError) as error_info:
         await save(context, files, fact="Tabs.", scope=scope)
-    assert caught.value.message == asked.value.message
-    return caught.value
+    assert error_info.value.message == error_before_question.value.message
+    return error_info.value
 
 
 async def saver(root: Path, folder: Path, scope: str, name: str) -> list[str]:
     command = [sys.executable, "-P", str(SAVER), str(root), str(folder), scope, name, str(FACTS)]
-    done = await anyio.run_process(command, stderr=subprocess.STDOUT, check=False)
-    return done.stdout.decode().splitlines()
+    process = await anyio.run_process(command, stderr=subprocess.STDOUT, check=False)
+    return process.stdout.decode().splitlines()
 
 
 @pytest.mark.long
@@ -59,35 +59,37 @@ async def test_facts_that_many_processes_save_at_once_are_all_kept(scope: str, r
                 group.start_soon(run, f"process {number}")
     assert {line for lines in answers.values() for line in lines} == {"saved"}
     entries = {f"- process {number} remembers {fact}" for number in range(PROCESSES) for fact in range(FACTS)}
-    place = root if scope == "project" else folder
-    lines = (place / "AGENTS.md").read_bytes().decode().replace("\r\n", "\n").splitlines()
+    memory_folder = root if scope == "project" else folder
+    lines = (memory_folder / "AGENTS.md").read_bytes().decode().replace("\r\n", "\n").splitlines()
     assert {line for line in lines if line.startswith("- ")} == entries
-    around = ["# Rules", "", "## Added Memories", "", "## Last", "x"] if scope == "project" else ["## Added Memories"]
-    assert [line for line in lines if line not in entries] == around
-    assert len(lines) == len(entries) + len(around)
-    assert os.listdir(place) == ["AGENTS.md"]
+    other_lines = (
+        ["# Rules", "", "## Added Memories", "", "## Last", "x"] if scope == "project" else ["## Added Memories"]
+    )
+    assert [line for line in lines if line not in entries] == other_lines
+    assert len(lines) == len(entries) + len(other_lines)
+    assert os.listdir(memory_folder) == ["AGENTS.md"]
 
 
 @needs_links
 @pytest.mark.requirement("memory.links")
 @pytest.mark.parametrize("scope", ["project", "global"])
 @pytest.mark.parametrize("exists", [True, False])
-async def test_a_memory_that_is_a_link_leading_out_is_refused(
+async def test_a_memory_that_is_a_link_to_the_outside_is_refused(
     exists: bool, scope: str, root: Path, tmp_path: Path, context: ToolContext
 ) -> None:
     files = MemoryFiles(global_folder=str(tmp_path / "home"))
     outside = tmp_path / "outside.md"
     if exists:
         outside.write_text("theirs\n")
-    place = root if scope == "project" else tmp_path / "home"
-    place.mkdir(exist_ok=True)
-    (place / "AGENTS.md").symlink_to(outside)
+    memory_folder = root if scope == "project" else tmp_path / "home"
+    memory_folder.mkdir(exist_ok=True)
+    (memory_folder / "AGENTS.md").symlink_to(outside)
     error = await refusal(context, files, scope)
     assert error.code is ToolErrorType.PATH_NOT_IN_WORKSPACE
     assert "outside.md" not in error.message
     assert outside.exists() is exists
     assert not exists or outside.read_text() == "theirs\n"
-    assert (place / "AGENTS.md").is_symlink()
+    assert (memory_folder / "AGENTS.md").is_symlink()
 
 
 @needs_links
@@ -165,9 +167,9 @@ async def test_a_memory_hidden_from_agents_is_refused_whatever_it_holds(root: Pa
 @pytest.mark.requirement("memory.links")
 async def test_a_global_folder_that_is_a_file_is_refused(tmp_path: Path, context: ToolContext) -> None:
     (tmp_path / "home").write_text("theirs")
-    with pytest.raises(ToolError) as caught:
+    with pytest.raises(ToolError) as error_info:
         await save(context, MemoryFiles(global_folder=str(tmp_path / "home")), fact="Tabs.", scope="global")
-    assert caught.value.code is ToolErrorType.FILE_WRITE_FAILURE
-    assert "memory.globalFolder" in caught.value.message
-    assert str(tmp_path) not in caught.value.message
+    assert error_info.value.code is ToolErrorType.FILE_WRITE_FAILURE
+    assert "memory.globalFolder" in error_info.value.message
+    assert str(tmp_path) not in error_info.value.message
     assert (tmp_path / "home").read_text() == "theirs"

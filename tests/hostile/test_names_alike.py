@@ -1,4 +1,4 @@
-"""Names made to be taken for others: no two are sent, shown or reported alike."""
+"""Names that are crafted to be mistaken for others: no two are sent, shown or reported alike."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ QUOTED_TWINS = [
     b'"',
     b'""',
 ]
-"""Each but the first looks like what another one is quoted as, or is quoted itself."""
+"""Names that, except the first, look like the quoted form of another name or are in quotes themselves."""
 
-UNSEEN = [
+INVISIBLE = [
     "\ufe00",
     "\ufe0e",
     "\ufe0f",
@@ -44,7 +44,7 @@ UNSEEN = [
     "\U00016fe4",
     "\U0001d159",
 ]
-"""Most of them count as printable."""
+"""Invisible characters, most of which count as printable."""
 
 
 def make(root: Path, name: bytes) -> None:
@@ -53,69 +53,69 @@ def make(root: Path, name: bytes) -> None:
 
 
 @pytest.mark.requirement("hostile.names_read")
-async def test_a_name_that_looks_quoted_is_never_sent_as_the_one_that_is(root: Path, client: Client) -> None:
+async def test_a_name_that_looks_quoted_is_never_sent_like_a_quoted_name(root: Path, client: Client) -> None:
     for name in QUOTED_TWINS:
         make(root, name)
-    found = (await call(client, "glob", pattern="**/*")).structured["files"]
-    listed = (await call(client, "list_directory", path=".")).structured["entries"]
-    assert len(set(found)) == len(QUOTED_TWINS)
-    names = {entry["name"] for entry in listed}
+    paths = (await call(client, "glob", pattern="**/*")).structured["files"]
+    entries = (await call(client, "list_directory", path=".")).structured["entries"]
+    assert len(set(paths)) == len(QUOTED_TWINS)
+    names = {entry["name"] for entry in entries}
     assert len(names) == len(QUOTED_TWINS)
     assert {os.fsencode(parse_quoted_path(name) or name) for name in names} == set(QUOTED_TWINS)
-    assert {os.fsencode(os.path.basename(parse_quoted_path(path) or path)) for path in found} == set(QUOTED_TWINS)
+    assert {os.fsencode(os.path.basename(parse_quoted_path(path) or path)) for path in paths} == set(QUOTED_TWINS)
 
 
 @pytest.mark.requirement("hostile.names_read")
 @pytest.mark.parametrize("name", QUOTED_TWINS)
 async def test_a_changed_file_is_reported_by_the_name_that_lists_send(name: bytes, root: Path, client: Client) -> None:
     make(root, name)
-    (sent,) = (await call(client, "glob", pattern="*")).structured["files"]
-    written = await call(client, "write_file", file_path=sent, content="new\n")
-    assert written.structured["path"] == sent
+    (path,) = (await call(client, "glob", pattern="*")).structured["files"]
+    answer = await call(client, "write_file", file_path=path, content="new\n")
+    assert answer.structured["path"] == path
     assert (root / os.fsdecode(name)).read_text() == "new\n"
-    assert (written.result.meta or {})["coretools-mcp/display"]["fileName"] == os.path.basename(sent)
-    assert f"--- {shown_name(os.fsdecode(name))}\t" in written.everything.replace("\\\\", "\\").replace("\\t", "\t")
+    assert (answer.result.meta or {})["coretools-mcp/display"]["fileName"] == os.path.basename(path)
+    assert f"--- {shown_name(os.fsdecode(name))}\t" in answer.everything.replace("\\\\", "\\").replace("\\t", "\t")
 
 
 @pytest.mark.requirement("hostile.names_read")
-async def test_the_facts_of_a_resource_tell_the_name_that_lists_send(root: Path, client: Client) -> None:
+async def test_the_facts_of_a_resource_hold_the_name_that_lists_send(root: Path, client: Client) -> None:
     for name, content in ((b"caf\xe9.txt", b"text\n"), (b"caf\xe9.bin", b"\0\1\2")):
         make(root, name)
         path = root / os.fsdecode(name)
         path.write_bytes(content)
-        read = await client.read_resource(str(AnyUrl(FileUrl(path.as_uri()))))
-        facts = (read.contents[0].meta or {})["coretools-mcp/facts"]
+        result = await client.read_resource(str(AnyUrl(FileUrl(path.as_uri()))))
+        facts = (result.contents[0].meta or {})["coretools-mcp/facts"]
         assert facts["path"] == f'{root}/"caf\\xe9.{name.decode("latin-1")[-3:]}"'
 
 
 @pytest.mark.requirement("hostile.names")
-@pytest.mark.parametrize("character", UNSEEN)
-def test_a_character_that_is_not_seen_is_escaped_in_a_name_and_read_back(character: str) -> None:
+@pytest.mark.parametrize("character", INVISIBLE)
+def test_an_invisible_character_is_escaped_in_a_name_and_parsed_back(character: str) -> None:
     name = f"a{character}b.txt"
-    for shown in (shown_name(name), shown_whole_path(f"/folder/{name}")):
-        assert character not in shown
-        assert f"{ord(character):x}" in shown
+    for text in (shown_name(name), shown_whole_path(f"/folder/{name}")):
+        assert character not in text
+        assert f"{ord(character):x}" in text
     assert parse_quoted_path(shown_whole_path(f"/folder/{name}")) == f"/folder/{name}"
 
 
 @pytest.mark.requirement("hostile.names")
-@pytest.mark.parametrize("character", [character for character in UNSEEN if character != "\ufe0f"])
-def test_people_and_models_are_shown_the_same_characters_as_marks(character: str) -> None:
+@pytest.mark.parametrize("character", [character for character in INVISIBLE if character != "\ufe0f"])
+def test_people_and_models_see_marks_for_the_same_characters(character: str) -> None:
     assert character not in visible(f"a{character}b")
     assert character not in one_line(f"a{character}b")
 
 
 @pytest.mark.requirement("hostile.names")
-def test_names_in_any_script_and_pictures_stand_as_they_are() -> None:
+def test_names_in_any_script_and_emoji_are_unchanged() -> None:
     for name in ("größe.txt", "файл", "ファイル", "क्षेत्र.md", "\U0001f600.png"):
         assert shown_name(name) == sendable_name(name) == one_line(name) == name
-    # In prose the selector for pictures is wanted.
+    # In prose, the selector of emoji is needed.
     assert one_line("\u2764\ufe0f") == visible("\u2764\ufe0f") == "\u2764\ufe0f"
 
 
 @pytest.mark.requirement("hostile.names")
 async def test_files_whose_names_look_alike_are_listed_apart_by_every_tool(root: Path, client: Client) -> None:
-    for character in ("", *UNSEEN):
+    for character in ("", *INVISIBLE):
         make(root, f"a{character}b.txt".encode())
     for tool, arguments in (
         ("list_directory", {"path": "."}),
@@ -124,5 +124,5 @@ async def test_files_whose_names_look_alike_are_listed_apart_by_every_tool(root:
         ("read_many_files", {"paths": ["*"]}),
     ):
         text = (await call(client, tool, **arguments)).text
-        assert not set(text) & set(UNSEEN), tool
-        assert sum(".txt" in line for line in text.split("\n")) == len(UNSEEN) + 1, (tool, text)
+        assert not set(text) & set(INVISIBLE), tool
+        assert sum(".txt" in line for line in text.split("\n")) == len(INVISIBLE) + 1, (tool, text)

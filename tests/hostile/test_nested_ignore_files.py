@@ -1,4 +1,4 @@
-"""Agent-ignore files in folders below the root: what each hides, at every level, from every way to read."""
+"""Agent-ignore files in folders below the root: what each hides from every way to read, at every level."""
 
 from __future__ import annotations
 
@@ -44,69 +44,69 @@ def hidden_by(root: Path, path: str) -> str | None:
     return agent_ignore_file(workspace, workspace.locate(path))
 
 
-def walked(root: Path, *, git: bool = True) -> tuple[set[str], Walk]:
+def walk_files(root: Path, *, git: bool = True) -> tuple[set[str], Walk]:
     walk = Walk(Workspace([str(root)]), Filters(git=git), Deadline(AbortSignal(), 60.0))
-    return {found.path for found in walk.files(walk.workspace.locate("."), Everything())}, walk
+    return {match.path for match in walk.files(walk.workspace.locate("."), Everything())}, walk
 
 
 @dataclass(frozen=True)
-class Hidden:
-    """One way to hide a file, by an agent-ignore file somewhere above it.
+class HiddenFile:
+    """A way to hide a file with an agent-ignore file in a folder above it.
 
     Args:
-        ignoring: The folder of that file, below the first of two roots; `@` for the second.
-        rule: What it says.
-        secret: The file that it hides, below that root.
-        spelled: How a caller names it, if not by its own path.
+        ignore_folder: The folder of the agent-ignore file, relative to the first root, or after `@` to the second.
+        rule: The content of the agent-ignore file.
+        secret: The hidden file, relative to the same root.
+        alternative_path: The path that callers use instead of `secret`.
     """
 
-    ignoring: str
+    ignore_folder: str
     rule: str
     secret: str
-    spelled: str = ""
+    alternative_path: str = ""
 
 
 WAYS = {
-    "in the root": Hidden("", "pin.txt", "pin.txt"),
-    "in a folder": Hidden("sub", "pin.txt", "sub/pin.txt"),
-    "in a folder, by its place": Hidden("sub", "/pin.txt", "sub/pin.txt"),
-    "two folders down": Hidden("sub/deep", "*.txt", "sub/deep/pin.txt"),
-    "by a file above it": Hidden("sub", "deep/", "sub/deep/pin.txt"),
-    "by a file far above it": Hidden("sub", "**/pin.*", "sub/a/b/c/pin.txt"),
-    "in a folder with a dot": Hidden(".config", "pin.txt", ".config/pin.txt"),
-    "beneath a link": Hidden("sub/deep", "pin.txt", "sub/deep/pin.txt", "way/deep/pin.txt"),
-    "by a link": Hidden("sub/deep", "pin.txt", "sub/deep/pin.txt", "link.txt"),
-    "in the second root": Hidden("@", "pin.txt", "pin.txt"),
-    "in a folder of the second root": Hidden("@sub", "pin.txt", "sub/pin.txt"),
+    "in the root": HiddenFile("", "pin.txt", "pin.txt"),
+    "in a folder": HiddenFile("sub", "pin.txt", "sub/pin.txt"),
+    "in a folder, by its place": HiddenFile("sub", "/pin.txt", "sub/pin.txt"),
+    "two folders down": HiddenFile("sub/deep", "*.txt", "sub/deep/pin.txt"),
+    "by a file above it": HiddenFile("sub", "deep/", "sub/deep/pin.txt"),
+    "by a file far above it": HiddenFile("sub", "**/pin.*", "sub/a/b/c/pin.txt"),
+    "in a folder with a dot": HiddenFile(".config", "pin.txt", ".config/pin.txt"),
+    "beneath a link": HiddenFile("sub/deep", "pin.txt", "sub/deep/pin.txt", "way/deep/pin.txt"),
+    "by a link": HiddenFile("sub/deep", "pin.txt", "sub/deep/pin.txt", "link.txt"),
+    "in the second root": HiddenFile("@", "pin.txt", "pin.txt"),
+    "in a folder of the second root": HiddenFile("@sub", "pin.txt", "sub/pin.txt"),
 }
 
 
 @asynccontextmanager
-async def guarded(hidden: Hidden, root: Path) -> AsyncGenerator[tuple[Client, str]]:
-    """A client of a server with two roots, and the path of the secret as it is named."""
+async def client_and_secret(case: HiddenFile, root: Path) -> AsyncGenerator[tuple[Client, str]]:
+    """Yield a client of a server with two roots, and the path by which callers name the secret."""
     second = root.with_name("second")
     (root / "sub" / "deep").mkdir(parents=True)
     (second / "sub").mkdir(parents=True)
-    base = second if hidden.ignoring.startswith("@") else root
-    make(base, hidden.secret)
+    base = second if case.ignore_folder.startswith("@") else root
+    make(base, case.secret)
     make(root, "open.md", content="open")
-    make(base, os.path.join(hidden.ignoring.removeprefix("@"), ".qwenignore"), content=hidden.rule)
-    if hidden.spelled:
+    make(base, os.path.join(case.ignore_folder.removeprefix("@"), ".qwenignore"), content=case.rule)
+    if case.alternative_path:
         (root / "way").symlink_to("sub")
-        (root / "link.txt").symlink_to(hidden.secret)
+        (root / "link.txt").symlink_to(case.secret)
     config = write_config(root.parent, {"workspace": {"roots": [str(root), str(second)]}, "approvalMode": "yolo"})
     async with in_memory(HANDSHAKE, None, config) as client:
-        yield client, str(base / (hidden.spelled or hidden.secret))
+        yield client, str(base / (case.alternative_path or case.secret))
 
 
 @pytest.mark.anyio
 @pytest.mark.requirement("ignore.nested")
 @pytest.mark.parametrize("way", one_in(2, WAYS))
 async def test_what_an_agent_ignore_file_at_any_level_hides_is_neither_read_nor_found(way: str, root: Path) -> None:
-    async with guarded(WAYS[way], root) as (client, secret):
-        for called in await answers(client, [*readers_of(secret), *changers_of(secret)[1:]]):
-            assert is_refused(called), (called.tool, called.text)
-            assert MARKER not in called.everything
+    async with client_and_secret(WAYS[way], root) as (client, secret):
+        for answer in await answers(client, [*readers_of(secret), *changers_of(secret)[1:]]):
+            assert is_refused(answer), (answer.tool, answer.text)
+            assert MARKER not in answer.everything
         broad: Sequence[tuple[str, dict[str, object]]] = [
             ("glob", {"pattern": "**/*"}),
             ("grep_search", {"pattern": "."}),
@@ -117,12 +117,12 @@ async def test_what_an_agent_ignore_file_at_any_level_hides_is_neither_read_nor_
             ("read_many_files", {"paths": ["**"], "file_filtering_options": {"respect_qwen_ignore": False}}),
             ("list_directory", {"path": os.path.dirname(os.path.realpath(secret))}),
         ]
-        for called in await answers(client, broad):
-            assert MARKER not in called.everything, (called.tool, called.text)
-            assert called.tool not in ("glob", "list_directory") or "pin.txt" not in called.text, called.text
-        with pytest.raises(MCPError) as caught:
+        for answer in await answers(client, broad):
+            assert MARKER not in answer.everything, (answer.tool, answer.text)
+            assert answer.tool not in ("glob", "list_directory") or "pin.txt" not in answer.text, answer.text
+        with pytest.raises(MCPError) as error_info:
             await client.read_resource(Path(secret).as_uri())
-        assert MARKER not in str(caught.value.error)
+        assert MARKER not in str(error_info.value.error)
         assert Path(secret).read_text() == f"{MARKER}\n"
         assert "open" in (await call(client, "read_file", file_path=str(root / "open.md"))).text
 
@@ -133,17 +133,17 @@ async def test_what_an_agent_ignore_file_at_any_level_hides_is_neither_read_nor_
 async def test_what_an_agent_ignore_file_at_any_level_hides_is_not_completed(way: str, root: Path) -> None:
     template = types.ResourceTemplateReference(uri=FILE_TEMPLATE)
     prompt = types.PromptReference(name="at")
-    async with guarded(WAYS[way], root) as (client, secret):
+    async with client_and_secret(WAYS[way], root) as (client, secret):
         for value in (secret[:-4], os.path.dirname(secret) + "/"):
-            completed = await client.complete(template, {"name": "path", "value": value})
-            assert not [name for name in completed.completion.values if "pin" in name or "link" in name]
-        completed = await client.complete(prompt, {"name": "paths", "value": "pin"})
-        assert completed.completion.values == []
+            completions = await client.complete(template, {"name": "path", "value": value})
+            assert not [name for name in completions.completion.values if "pin" in name or "link" in name]
+        completions = await client.complete(prompt, {"name": "paths", "value": "pin"})
+        assert completions.completion.values == []
 
 
 @pytest.mark.requirement("ignore.nested")
 @pytest.mark.parametrize("earlier", range(len(AGENT_IGNORE_FILES)))
-def test_in_one_folder_the_later_file_overrules_and_the_deeper_folder_overrules_both(root: Path, earlier: int) -> None:
+def test_in_one_folder_the_later_file_overrides_and_a_deeper_folder_overrides_both(root: Path, earlier: int) -> None:
     make(root, "sub/a.txt", "sub/deep/a.txt", "sub/deep/er/a.txt", "a.txt")
     for number, name in enumerate(AGENT_IGNORE_FILES):
         (root / "sub" / name).write_text("*.txt\n" if number <= earlier else "")
@@ -154,24 +154,24 @@ def test_in_one_folder_the_later_file_overrules_and_the_deeper_folder_overrules_
     assert hidden_by(root, "sub/a.txt") == f"sub/{name}"
     assert hidden_by(root, "sub/deep/a.txt") is None
     assert hidden_by(root, "sub/deep/er/a.txt") == "sub/deep/er/.geminiignore"
-    found, walk = walked(root)
-    assert {path for path in found if path.endswith("a.txt")} == {"a.txt", "sub/deep/a.txt"}
+    paths, walk = walk_files(root)
+    assert {path for path in paths if path.endswith("a.txt")} == {"a.txt", "sub/deep/a.txt"}
     assert walk.hidden_counts == {HiddenBy.AGENT: 2}
 
 
 @pytest.mark.requirement("ignore.nested")
 @pytest.mark.parametrize("rule", ["sub/", "/sub", "sub/deep", "**/deep/"])
-def test_nothing_beneath_a_hidden_folder_is_brought_back_from_within(root: Path, rule: str) -> None:
+def test_ignore_files_in_a_hidden_folder_make_nothing_visible(root: Path, rule: str) -> None:
     make(root, "sub/deep/a.txt")
     make(root, ".geminiignore", content=rule)
     for folder in ("sub", "sub/deep"):
         make(root, f"{folder}/.coretoolsignore", content="!*\n!**/*\n!a.txt\n!deep/")
     if rule in ("sub/", "/sub"):
         assert hidden_by(root, "sub/deep/a.txt") == ".geminiignore"
-        assert "sub/deep/a.txt" not in walked(root)[0]
+        assert "sub/deep/a.txt" not in walk_files(root)[0]
     (root / "sub" / ".coretoolsignore").unlink()
     assert hidden_by(root, "sub/deep/a.txt") == ".geminiignore"
-    assert "sub/deep/a.txt" not in walked(root)[0]
+    assert "sub/deep/a.txt" not in walk_files(root)[0]
 
 
 @pytest.mark.requirement("ignore.nested")
@@ -179,24 +179,24 @@ def test_agent_ignore_files_come_after_all_files_of_git_at_every_level(root: Pat
     make(root, ".git/HEAD", "sub/deep/a.log", "sub/deep/b.log", "sub/deep/c.log")
     make(root, "sub/.qwenignore", content="!a.log\nc.log")
     make(root, "sub/deep/.gitignore", content="*.log\n!c.log")
-    assert {path for path in walked(root)[0] if path.endswith(".log")} == {"sub/deep/a.log"}
-    assert hidden_by(root, "sub/deep/b.log") is None, "git's rules block no read"
-    assert {path for path in walked(root, git=False)[0] if path.endswith(".log")} == {
+    assert {path for path in walk_files(root)[0] if path.endswith(".log")} == {"sub/deep/a.log"}
+    assert hidden_by(root, "sub/deep/b.log") is None, "Git's rules do not block reads"
+    assert {path for path in walk_files(root, git=False)[0] if path.endswith(".log")} == {
         "sub/deep/a.log",
         "sub/deep/b.log",
     }
 
 
 @pytest.mark.requirement("ignore.nested")
-def test_files_above_the_workspace_and_in_another_root_say_nothing(root: Path) -> None:
+def test_ignore_files_above_the_workspace_and_in_another_root_have_no_effect(root: Path) -> None:
     make(root, "a.txt", "sub/a.txt", "inner/a.txt")
     make(root.parent, ".qwenignore", content="*")
     make(root, ".qwenignore", content="a.txt")
     make(root, "inner/sub/.geminiignore", "inner/sub/a.txt", content="a.txt")
     workspace = Workspace([str(root), str(root / "inner")])
     walk = Walk(workspace, Filters(), Deadline(AbortSignal(), 60.0))
-    found = {found.path for found in walk.files(workspace.locate("."), Everything())}
-    assert found == {".qwenignore", "inner/a.txt", "inner/sub/.geminiignore"}
+    paths = {match.path for match in walk.files(workspace.locate("."), Everything())}
+    assert paths == {".qwenignore", "inner/a.txt", "inner/sub/.geminiignore"}
     assert agent_ignore_file(workspace, workspace.locate("inner/a.txt")) is None
     assert agent_ignore_file(workspace, workspace.locate("inner/sub/a.txt")) == "sub/.geminiignore"
 
@@ -227,19 +227,19 @@ def spoil(file: Path, kind: str) -> None:
 @pytest.mark.requirement("ignore.fail_closed")
 @pytest.mark.parametrize("kind", BROKEN)
 @pytest.mark.parametrize("level", ["sub", "sub/deep"])
-def test_a_file_that_cannot_be_understood_hides_all_of_its_folder_and_nothing_else(
+def test_a_file_that_cannot_be_parsed_hides_all_of_its_folder_and_nothing_else(
     kind: str, level: str, root: Path
 ) -> None:
     make(root, "a.txt", "other/a.txt", f"{level}/a.txt", f"{level}/beneath/a.txt", f"{level}/.coretoolsignore")
     (root / level / ".coretoolsignore").write_text("!*\n")
     spoil(root / level / ".qwenignore", kind)
     for path in (f"{level}/a.txt", f"{level}/beneath/a.txt", level, f"{level}/new.txt"):
-        with pytest.raises(ToolError, match="unknown what it hides") as caught:
+        with pytest.raises(ToolError, match="unknown what it hides") as error_info:
             hidden_by(root, path)
-        assert caught.value.code is ToolErrorType.PATH_IGNORED
+        assert error_info.value.code is ToolErrorType.PATH_IGNORED
     assert hidden_by(root, "other/a.txt") is None
-    found, walk = walked(root)
-    assert found == {"a.txt", "other/a.txt"}
+    paths, walk = walk_files(root)
+    assert paths == {"a.txt", "other/a.txt"}
     assert walk.hidden_counts == {HiddenBy.AGENT: 1}
     workspace = Workspace([str(root)])
     with pytest.raises(ToolError, match="unknown what it hides"):
@@ -249,27 +249,27 @@ def test_a_file_that_cannot_be_understood_hides_all_of_its_folder_and_nothing_el
 
 @pytest.mark.anyio
 @pytest.mark.requirement("ignore.fail_closed")
-async def test_a_file_that_cannot_be_understood_leaves_every_other_folder_usable(root: Path, client: Client) -> None:
+async def test_a_file_that_cannot_be_parsed_leaves_every_other_folder_usable(root: Path, client: Client) -> None:
     make(root, "sub/pin.txt")
     make(root, "other/open.md", content="open")
     spoil(root / "sub" / ".qwenignore", "pipe")
     (root / "link").symlink_to("sub/pin.txt")
-    for called in await answers(client, [*readers_of(str(root / "sub")), *readers_of("sub/pin.txt")]):
-        assert is_refused(called), (called.tool, called.text)
-        assert "unknown what it hides" in called.text
+    for answer in await answers(client, [*readers_of(str(root / "sub")), *readers_of("sub/pin.txt")]):
+        assert is_refused(answer), (answer.tool, answer.text)
+        assert "unknown what it hides" in answer.text
     for tool, arguments in readers_of(str(root)):
         if tool == "read_file":
             continue
-        called = await call(client, tool, **arguments)
-        assert not called.result.is_error, called.text
-        assert MARKER not in called.text
+        answer = await call(client, tool, **arguments)
+        assert not answer.result.is_error, answer.text
+        assert MARKER not in answer.text
     entries = await call(client, "read_many_files", paths=["sub", "other", "link"])
     assert "open" in entries.text
     assert MARKER not in entries.text
-    completed = await client.complete(
+    completions = await client.complete(
         types.ResourceTemplateReference(uri=FILE_TEMPLATE), {"name": "path", "value": f"{root}/"[1:]}
     )
-    assert [os.path.basename(name.rstrip("/")) for name in completed.completion.values] == ["other", "sub"]
+    assert [os.path.basename(name.rstrip("/")) for name in completions.completion.values] == ["other", "sub"]
 
 
 @pytest.mark.requirement("ignore.fail_closed")
@@ -280,15 +280,15 @@ def test_below_files_with_too_many_rules_a_further_one_hides_its_folder(root: Pa
         folder.mkdir()
         (folder / ".qwenignore").write_text(f"*{'0' * 90}?\n" * (MAX_COST // (COST_OF_RULE + 92) - 10))
         (folder / "a.txt").write_text("")
-    found, walk = walked(root)
-    assert {path for path in found if path.endswith("a.txt")} == {"d/a.txt", "d/d/a.txt", "d/d/d/a.txt"}
+    paths, walk = walk_files(root)
+    assert {path for path in paths if path.endswith("a.txt")} == {"d/a.txt", "d/d/a.txt", "d/d/d/a.txt"}
     assert walk.hidden_counts == {HiddenBy.AGENT: 1}
     with pytest.raises(ToolError, match="below other ignore files that have too many rules"):
         hidden_by(root, "d/d/d/d/a.txt")
 
 
 @pytest.mark.requirement("ignore.fail_closed")
-def test_where_a_name_would_be_too_long_to_look_for_nothing_is_read(root: Path) -> None:
+def test_nothing_is_read_where_the_path_of_an_ignore_file_would_be_too_long(root: Path) -> None:
     descriptor = os.open(root, os.O_RDONLY)
     path = str(root)
     while len(path) < 4_085:

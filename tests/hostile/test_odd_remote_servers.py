@@ -1,4 +1,4 @@
-"""Remote servers that are odd, or cannot be reached: calls still arrive, once, or it is said in words why not."""
+"""Remote servers that are odd or unreachable: a call arrives exactly once, or fails with its cause in plain words."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ from server.upstreams.wire.http_upstream import Event, events_in
 from tests.background_servers import background_server
 from tests.fork_server import forked
 from tests.harness import server_arguments, write_config
-from tests.hostile.lying import PATIENT, beside, beside_all, check_told
-from tests.hostile.odd_server import EVENTS, JSON, Json, OddServer, Said, odd_server
+from tests.hostile.lying import PATIENT, check_message, scene_with, scene_with_all
+from tests.hostile.odd_server import EVENTS, JSON, Answer, Json, OddServer, odd_server
 from tests.tables import all_cases, each_of
 from tests.unit.web.certificates import authority_for
 from tests.waiting import CEILING, until
@@ -34,9 +34,9 @@ pytestmark = pytest.mark.anyio
 BOM = b"\xef\xbb\xbf"
 
 
-def entry_of(url: str, **more: Any) -> Json:
-    """The settings of such a server."""
-    return {"url": url, "type": "http", "trust": True, **PATIENT, **more}
+def entry_of(url: str, **options: Any) -> Json:
+    """Return the settings of a remote server."""
+    return {"url": url, "type": "http", "trust": True, **PATIENT, **options}
 
 
 @pytest.mark.requirement("proxy.sessions.lost")
@@ -50,7 +50,7 @@ async def test_a_call_in_a_session_that_the_server_has_lost_is_sent_again_in_a_n
         command = [sys.executable, *forked(server_arguments(None, config, "--transport", "http", "--port", "0"))]
         with background_server(command, r"serving MCP at (http://\S+?),") as inner:
             bad = {"near": entry_of(odd.url), "chain": entry_of(f"{inner}/mcp")}
-            async with beside_all(tmp_path, root, bad) as scene:
+            async with scene_with_all(tmp_path, root, bad) as scene:
                 await scene.names()
                 for number, tool in enumerate(("near__echo", "chain__far__echo")):
                     assert await scene.call(tool, text="before") == "before"
@@ -61,14 +61,14 @@ async def test_a_call_in_a_session_that_the_server_has_lost_is_sent_again_in_a_n
 @pytest.mark.requirement("proxy.sessions.lost")
 async def test_a_call_that_is_refused_alone_is_not_sent_again(root: Path, tmp_path: Path) -> None:
     with odd_server() as odd:
-        odd.say = lambda message, _: (400, {}, b"bad arguments") if message["method"] == "tools/call" else None
-        async with beside(tmp_path, root, entry_of(odd.url)) as scene:
+        odd.override = lambda message, _: (400, {}, b"bad arguments") if message["method"] == "tools/call" else None
+        async with scene_with(tmp_path, root, entry_of(odd.url)) as scene:
             await scene.names()
             assert 'HTTP status 400, with the message "bad arguments"' in await scene.call()
             assert odd.count("tools/call") == 1
             assert odd.count("initialize") == 1
-            # Also where it is refused in each session.
-            odd.say = lambda message, _: (404, {}, b"") if message["method"] in ("tools/call", "ping") else None
+            # The next call is refused in every session.
+            odd.override = lambda message, _: (404, {}, b"") if message["method"] in ("tools/call", "ping") else None
             assert "no longer knows the session" in await scene.call()
             assert odd.count("tools/call") == 3
 
@@ -80,40 +80,42 @@ def failure(message: Json, text: str) -> bytes:
 
 @pytest.mark.requirement("proxy.sessions.lost")
 @pytest.mark.parametrize("headers", [JSON, EVENTS], ids=["JSON", "events"])
-async def test_a_call_that_is_answered_beside_a_status_is_not_sent_again(
+async def test_a_call_whose_error_status_comes_with_an_answer_is_not_sent_again(
     headers: dict[str, str], root: Path, tmp_path: Path
 ) -> None:
     with odd_server() as odd:
 
-        def say(message: Json, _: dict[str, str]) -> Said | None:
+        def override(message: Json, _: dict[str, str]) -> Answer | None:
             body = failure(message, "the card was charged") if "id" in message else b""
             body = b"data: " + body if headers is EVENTS else body
             return (404, headers, body) if message["method"] in ("tools/call", "ping") else None
 
-        odd.say = say
-        async with beside(tmp_path, root, entry_of(odd.url)) as scene:
+        odd.override = override
+        async with scene_with(tmp_path, root, entry_of(odd.url)) as scene:
             await scene.names()
             assert "the card was charged" in await scene.call()
-            # Also where the answer has no id, and only the ping shows that the session is known.
-            odd.say = lambda message, _: (404, {}, b"no") if message["method"] == "tools/call" else say(message, _)
+            # The next answer has no id, and only the ping shows that the server still knows the session.
+            odd.override = lambda message, _: (
+                (404, {}, b"no") if message["method"] == "tools/call" else override(message, _)
+            )
             assert "HTTP status 404" in await scene.call()
     assert (odd.count("tools/call"), odd.count("initialize")) == (2, 1)
 
 
 @pytest.mark.requirement("proxy.sessions.lost")
 async def test_all_calls_that_meet_a_lost_session_are_sent_again_in_one_new_session(root: Path, tmp_path: Path) -> None:
-    said: list[str] = []
+    texts: list[str] = []
     with odd_server() as odd:
-        async with beside(tmp_path, root, entry_of(odd.url)) as scene, anyio.create_task_group() as tasks:
+        async with scene_with(tmp_path, root, entry_of(odd.url)) as scene, anyio.create_task_group() as tasks:
             await scene.names()
             odd.session = "another"
 
             async def call(text: str) -> None:
-                said.append(await scene.call(text=text))
+                texts.append(await scene.call(text=text))
 
             for number in range(20):
                 tasks.start_soon(call, f"call {number}")
-    assert sorted(said) == sorted(f"call {number}" for number in range(20))
+    assert sorted(texts) == sorted(f"call {number}" for number in range(20))
     assert odd.count("initialize") == 2
 
 
@@ -121,18 +123,18 @@ async def test_all_calls_that_meet_a_lost_session_are_sent_again_in_one_new_sess
 async def test_an_answer_goes_to_the_request_whose_id_it_has(root: Path, tmp_path: Path) -> None:
     with odd_server() as odd:
         calls: list[Json] = []
-        have_come = Barrier(2)
+        arrivals = Barrier(2)
 
-        def say(message: Json, _: dict[str, str]) -> Said | None:
+        def override(message: Json, _: dict[str, str]) -> Answer | None:
             if message["method"] != "tools/call":
                 return None
             calls.append(message)
-            have_come.wait(CEILING)
-            other, own = sorted(calls, key=lambda each: each is message)
-            return 200, EVENTS, _event(odd, other) + _event(odd, own)
+            arrivals.wait(CEILING)
+            other_call, own_call = sorted(calls, key=lambda call: call is message)
+            return 200, EVENTS, _event(odd, other_call) + _event(odd, own_call)
 
-        odd.say = say
-        async with beside(tmp_path, root, entry_of(odd.url)) as scene, anyio.create_task_group() as tasks:
+        odd.override = override
+        async with scene_with(tmp_path, root, entry_of(odd.url)) as scene, anyio.create_task_group() as tasks:
             await scene.names()
 
             async def call(text: str) -> None:
@@ -147,10 +149,10 @@ async def test_calls_that_hang_leave_room_for_others_and_their_connections_end_w
     root: Path, tmp_path: Path
 ) -> None:
     with odd_server() as odd:
-        odd.holds = lambda body: b"hang" in body and b"tools/call" in body
+        odd.keeps_open = lambda body: b"hang" in body and b"tools/call" in body
         endless = {**EVENTS, "content-length": "1000"}
-        odd.say = lambda message, _: (200, endless, b"") if "hang" in json.dumps(message.get("params")) else None
-        async with beside(tmp_path, root, entry_of(odd.url)) as scene, anyio.create_task_group() as tasks:
+        odd.override = lambda message, _: (200, endless, b"") if "hang" in json.dumps(message.get("params")) else None
+        async with scene_with(tmp_path, root, entry_of(odd.url)) as scene, anyio.create_task_group() as tasks:
             await scene.names()
             for _ in range(101):
                 tasks.start_soon(partial(scene.call, text="hang"))
@@ -162,12 +164,12 @@ async def test_calls_that_hang_leave_room_for_others_and_their_connections_end_w
 
 
 @pytest.mark.requirement("proxy.faults.http")
-async def test_what_is_wrong_with_one_answer_costs_no_session(
+async def test_a_faulty_answer_does_not_end_the_session(
     root: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     with odd_server() as odd, caplog.at_level(logging.INFO):
-        odd.holds = lambda body: b"redirect" in body
-        faults: dict[str, tuple[Said, str]] = {
+        odd.keeps_open = lambda body: b"redirect" in body
+        faults: dict[str, tuple[Answer, str]] = {
             "a length that is none": ((200, {**JSON, "content-length": "x"}, b""), "its answer is not HTTP"),
             "a redirect with an endless body": (
                 (307, {**EVENTS, "location": "/elsewhere", "content-length": "1000000000"}, b""),
@@ -177,16 +179,16 @@ async def test_what_is_wrong_with_one_answer_costs_no_session(
             "events that are junk": ((200, EVENTS, b"data: [\n\n" * 1_000), "not valid JSON-RPC"),
             "an event of very many lines": ((200, EVENTS, b"data\n" * 1_000_000), "too long"),
         }
-        async with beside(tmp_path, root, entry_of(odd.url)) as scene:
+        async with scene_with(tmp_path, root, entry_of(odd.url)) as scene:
             await scene.names()
             with all_cases() as case:
-                for name, (fault, told) in faults.items():
-                    odd.say = lambda message, _, fault=fault: fault if message["method"] == "tools/call" else None
+                for name, (fault, problem) in faults.items():
+                    odd.override = lambda message, _, fault=fault: fault if message["method"] == "tools/call" else None
                     with case(name):
                         answer = await scene.call(text=name)
-                        assert told in answer
-                        check_told(answer)
-            odd.say = lambda _message, _headers: None
+                        assert problem in answer
+                        check_message(answer)
+            odd.override = lambda _message, _headers: None
             assert await scene.call(text="hi") == "hi"
     assert (odd.count("initialize"), odd.count("tools/call")) == (1, 1 + 2 + 4)
     assert odd.targets.count("/elsewhere") == 1
@@ -194,27 +196,25 @@ async def test_what_is_wrong_with_one_answer_costs_no_session(
 
 
 @pytest.mark.requirement("proxy.faults.http")
-async def test_status_401_means_a_login_also_where_it_comes_with_an_error_in_json_rpc(
-    root: Path, tmp_path: Path
-) -> None:
+async def test_status_401_asks_for_a_login_even_if_it_comes_with_a_json_rpc_error(root: Path, tmp_path: Path) -> None:
     with odd_server() as odd:
-        refused: Said = (401, JSON, b'{"jsonrpc": "2.0", "id": null, "error": {"code": -32001, "message": "who?"}}')
-        odd.say = lambda _message, _headers: refused
-        async with beside(tmp_path, root, entry_of(odd.url)) as scene:
+        refusal: Answer = (401, JSON, b'{"jsonrpc": "2.0", "id": null, "error": {"code": -32001, "message": "who?"}}')
+        odd.override = lambda _message, _headers: refusal
+        async with scene_with(tmp_path, root, entry_of(odd.url)) as scene:
             await scene.names()
             assert scene.report()["state"] == "needs authentication"
 
 
 @pytest.mark.requirement("proxy.odd-answers")
 @pytest.mark.parametrize("end", [b"\n", b"\r", b"\r\n"], ids=["LF", "CR", "CRLF"])
-async def test_events_are_cut_out_of_bytes_wherever_these_are_cut(end: bytes) -> None:
+async def test_events_are_parsed_wherever_the_stream_is_split(end: bytes) -> None:
     lines = "\ufeffid: 1|data: a||: word||id: \u00e9|event: end|data:b|data|retry: 7||id||"
-    said = lines.encode().replace(b"|", end)
-    for size in (1, 2, 3, len(said)):
+    stream = lines.encode().replace(b"|", end)
+    for size in (1, 2, 3, len(stream)):
 
         async def pieces(size: int = size) -> AsyncIterator[bytes]:
-            for start in range(0, len(said), size):
-                yield said[start : start + size]
+            for start in range(0, len(stream), size):
+                yield stream[start : start + size]
 
         events = [event async for event in events_in(pieces(), 1_000)]
         assert events == [Event("", b"a", "1"), Event("end", b"b\n", None, 7), Event("", b"", "")]
@@ -227,7 +227,7 @@ async def test_a_stream_that_ends_at_once_is_opened_less_and_less_often(
     pauses: list[float] = []
     is_enough, sleep = anyio.Event(), anyio.sleep
 
-    async def recorded(seconds: float) -> None:
+    async def record_pause(seconds: float) -> None:
         caller = inspect.stack(0)[1].frame
         if caller.f_globals["__name__"] != "server.upstreams.wire.http_upstream":
             return await sleep(seconds)
@@ -237,11 +237,11 @@ async def test_a_stream_that_ends_at_once_is_opened_less_and_less_often(
         is_enough.set()
         return await sleep(CEILING)
 
-    monkeypatch.setattr(anyio, "sleep", recorded)
+    monkeypatch.setattr(anyio, "sleep", record_pause)
     with odd_server() as odd, caplog.at_level(logging.WARNING):
         note = b'{"jsonrpc": "2.0", "method": "notifications/message", "params": {"level": "info", "data": "x"}}'
-        odd.opened = 200, EVENTS, b"id: 1\ndata: " + note + b"\n\n"
-        async with beside(tmp_path, root, entry_of(odd.url)) as scene:
+        odd.answer_to_get = 200, EVENTS, b"id: 1\ndata: " + note + b"\n\n"
+        async with scene_with(tmp_path, root, entry_of(odd.url)) as scene:
             await scene.names()
             await is_enough.wait()
             assert await scene.call(text="hi") == "hi"
@@ -250,7 +250,9 @@ async def test_a_stream_that_ends_at_once_is_opened_less_and_less_often(
     assert "bad" not in caplog.text
 
 
-def _with(change: Callable[[OddServer, Json], bytes], headers: dict[str, str]) -> Callable[[OddServer, Json], Said]:
+def _answer_with(
+    change: Callable[[OddServer, Json], bytes], headers: dict[str, str]
+) -> Callable[[OddServer, Json], Answer]:
     return lambda odd, message: (200, headers, change(odd, message))
 
 
@@ -258,37 +260,37 @@ def _event(odd: OddServer, message: Json) -> bytes:
     return f"data: {json.dumps(odd.usual(message))}\n\n".encode()
 
 
-ODD_ANSWERS: dict[str, Callable[[OddServer, Json], Said]] = {
-    "a BOM before JSON": _with(lambda odd, message: BOM + json.dumps(odd.usual(message)).encode(), JSON),
-    "a BOM before events": _with(lambda odd, message: BOM + _event(odd, message), EVENTS),
-    "event: error": _with(lambda odd, message: b"event: error\n" + _event(odd, message), EVENTS),
-    "data: ping": _with(lambda odd, message: b"data: ping\n\ndata: {}\n\n" + _event(odd, message), EVENTS),
-    "Application/JSON": _with(
+ODD_ANSWERS: dict[str, Callable[[OddServer, Json], Answer]] = {
+    "a BOM before JSON": _answer_with(lambda odd, message: BOM + json.dumps(odd.usual(message)).encode(), JSON),
+    "a BOM before events": _answer_with(lambda odd, message: BOM + _event(odd, message), EVENTS),
+    "event: error": _answer_with(lambda odd, message: b"event: error\n" + _event(odd, message), EVENTS),
+    "data: ping": _answer_with(lambda odd, message: b"data: ping\n\ndata: {}\n\n" + _event(odd, message), EVENTS),
+    "Application/JSON": _answer_with(
         lambda odd, message: json.dumps(odd.usual(message)).encode(),
         {"Content-Type": "Application/JSON; charset=UTF-8"},
     ),
-    "Text/Event-Stream": _with(_event, {"Content-Type": "Text/Event-Stream"}),
-    "events in hex": _with(_event, {"Content-Type": "text/event-stream; charset=hex"}),
-    "JSON in UTF-16": _with(
+    "Text/Event-Stream": _answer_with(_event, {"Content-Type": "Text/Event-Stream"}),
+    "events in hex": _answer_with(_event, {"Content-Type": "text/event-stream; charset=hex"}),
+    "JSON in UTF-16": _answer_with(
         lambda odd, message: json.dumps(odd.usual(message)).encode(),
         {"Content-Type": "application/json; charset=utf-16"},
     ),
-    "another id": _with(lambda odd, message: _event(odd, {**message, "id": 1 << 40}), EVENTS),
+    "another id": _answer_with(lambda odd, message: _event(odd, {**message, "id": 1 << 40}), EVENTS),
 }
 
 
 @pytest.mark.requirement("proxy.odd-answers")
 async def test_an_answer_in_an_odd_form_is_an_answer(root: Path, tmp_path: Path) -> None:
     with odd_server() as odd:
-        async with beside(tmp_path, root, entry_of(odd.url)) as scene:
+        async with scene_with(tmp_path, root, entry_of(odd.url)) as scene:
             await scene.names()
             with all_cases() as case:
                 for name, answer in ODD_ANSWERS.items():
-                    odd.say = lambda message, _, answer=answer: answer(odd, message) if "id" in message else None
+                    odd.override = lambda message, _, answer=answer: answer(odd, message) if "id" in message else None
                     with case(name):
                         assert await scene.call(text=name) == name
             error = {"code": "E_NO_FISH", "message": "no fish today"}
-            odd.say = lambda message, _: (
+            odd.override = lambda message, _: (
                 (200, JSON, json.dumps({"jsonrpc": "2.0", "id": message["id"], "error": error}).encode())
                 if message["method"] == "tools/call"
                 else None
@@ -297,20 +299,20 @@ async def test_an_answer_in_an_odd_form_is_an_answer(root: Path, tmp_path: Path)
 
 
 @pytest.mark.requirement("proxy.odd-answers")
-async def test_a_server_of_the_revision_before_the_first_is_spoken_to_as_one_of_the_first(
+async def test_a_server_of_revision_2024_10_07_is_treated_like_one_of_2024_11_05(
     root: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     with odd_server() as odd, caplog.at_level(logging.WARNING):
         odd.revision, odd.capabilities = "2024-10-07", {"tools": {}, "prompts": {}, "resources": {}}
-        async with beside(tmp_path, root, entry_of(odd.url)) as scene:
+        async with scene_with(tmp_path, root, entry_of(odd.url)) as scene:
             await scene.names()
             assert await scene.call(text="hi") == "hi"
             assert scene.report()["protocolVersion"] == "2024-11-05"
-    assert " failed (" not in caplog.text, "a list that is not known is no failure"
+    assert " failed (" not in caplog.text, "a list that the server does not know is not a failure"
 
 
-TOLD = {"type": "text", "text": "bad s3cr3t-t0ken-0815"}
-REFUSALS: dict[str, tuple[Said, tuple[str, ...]]] = {
+LEAKING_BLOCK = {"type": "text", "text": "bad s3cr3t-t0ken-0815"}
+REFUSALS: dict[str, tuple[Answer, tuple[str, ...]]] = {
     "429": ((429, {"retry-after": "7"}, b"slow\x1b[2J down"), ("status 429", "Retry-After: 7", "slow", "down")),
     "429 in JSON-RPC": (
         (429, {"retry-after": "7", **JSON}, b'{"jsonrpc":"2.0","id":null,"error":{"code":1,"message":"slow"}}'),
@@ -340,7 +342,7 @@ REFUSALS: dict[str, tuple[Said, tuple[str, ...]]] = {
         (
             200,
             JSON,
-            json.dumps({"jsonrpc": "2.0", "id": 1, "result": {"isError": True, "content": [TOLD]}}).encode(),
+            json.dumps({"jsonrpc": "2.0", "id": 1, "result": {"isError": True, "content": [LEAKING_BLOCK]}}).encode(),
         ),
         ("[hidden]",),
     ),
@@ -351,54 +353,56 @@ REFUSALS: dict[str, tuple[Said, tuple[str, ...]]] = {
 
 
 @pytest.mark.requirement("proxy.causes")
-async def test_what_a_server_says_beside_a_status_is_told_and_safe(root: Path, tmp_path: Path) -> None:
+async def test_the_message_of_an_error_status_is_reported_safely(root: Path, tmp_path: Path) -> None:
     with odd_server() as odd:
         entry = entry_of(f"{odd.url}?key=t0ken0815", headers={"X-Api-Key": "s3cr3t-t0ken-0815"}, protocol="legacy")
-        async with beside(tmp_path, root, entry) as scene:
+        async with scene_with(tmp_path, root, entry) as scene:
             await scene.names()
             with all_cases() as case:
-                for name, (said, told) in REFUSALS.items():
-                    odd.say = lambda message, _, said=said: said if message["method"] == "tools/call" else None
+                for name, (refusal, texts) in REFUSALS.items():
+                    odd.override = lambda message, _, refusal=refusal: (
+                        refusal if message["method"] == "tools/call" else None
+                    )
                     with case(name):
                         answer = await scene.call()
-                        assert [each for each in told if each not in answer] == [], answer
-                        assert not [each for each in ("\x1b", "s3cr3t", "state=x", "T0KEN") if each in answer]
+                        assert [text for text in texts if text not in answer] == [], answer
+                        assert not [text for text in ("\x1b", "s3cr3t", "state=x", "T0KEN") if text in answer]
                         assert len(answer) < 500
-                        check_told(answer)
+                        check_message(answer)
 
 
 @pytest.mark.requirement("proxy.causes")
-async def test_a_connection_that_fails_is_told_with_its_cause(
+async def test_a_failed_connection_is_reported_with_its_cause(
     root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    good = authority_for("127.0.0.1", tmp_path)
-    expired = authority_for("localhost", tmp_path, ends=dt.timedelta(hours=-1))
-    other = authority_for("other.example", tmp_path)
+    unknown_authority = authority_for("127.0.0.1", tmp_path)
+    expired_authority = authority_for("localhost", tmp_path, ends=dt.timedelta(hours=-1))
+    other_authority = authority_for("other.example", tmp_path)
 
     def trust() -> ssl.SSLContext:
         context = ssl.create_default_context()
-        for each in (expired, other):
-            context.load_verify_locations(cadata=each.pem)
+        for authority in (expired_authority, other_authority):
+            context.load_verify_locations(cadata=authority.pem)
         return context
 
     monkeypatch.setattr("server.network.outbound._tls_context", trust)
     with (
-        odd_server() as plain,
-        odd_server(good.server) as unknown,
-        odd_server(expired.server) as old,
-        odd_server(other.server) as named,
+        odd_server() as plain_server,
+        odd_server(unknown_authority.server) as unknown_server,
+        odd_server(expired_authority.server) as expired_server,
+        odd_server(other_authority.server) as misnamed_server,
     ):
         causes = {
-            f"https://localhost:{old.port}/mcp": "its certificate has expired",
-            f"https://localhost:{named.port}/mcp": "its certificate is for another host name",
-            f"https://localhost:{unknown.port}/mcp": "its certificate is self-signed",
-            f"https://localhost:{plain.port}/mcp": "its address says https",
-            f"http://localhost:{unknown.port}/mcp": "its address says http",
+            f"https://localhost:{expired_server.port}/mcp": "its certificate has expired",
+            f"https://localhost:{misnamed_server.port}/mcp": "its certificate is for another host name",
+            f"https://localhost:{unknown_server.port}/mcp": "its certificate is self-signed",
+            f"https://localhost:{plain_server.port}/mcp": "its address says https",
+            f"http://localhost:{unknown_server.port}/mcp": "its address says http",
             "http://no-such-host.invalid/mcp": "its host name was not found (DNS)",
             "http://127.0.0.1:9/mcp": "the connection was refused",
         }
         bad = {f"bad{number}": entry_of(url) for number, url in enumerate(causes)}
-        async with beside_all(tmp_path, root, bad) as scene:
+        async with scene_with_all(tmp_path, root, bad) as scene:
             await scene.names()
             with all_cases() as case:
                 for alias, (url, cause) in zip(bad, causes.items(), strict=True):
@@ -406,11 +410,11 @@ async def test_a_connection_that_fails_is_told_with_its_cause(
                         assert cause in scene.report(alias)["problem"]
                         answer = await scene.call(f"{alias}__echo")
                         assert cause in answer
-                        check_told(answer)
+                        check_message(answer)
 
 
 @pytest.mark.requirement("proxy.environment")
-async def test_remote_servers_are_reached_by_the_proxies_of_the_environment(
+async def test_remote_servers_are_reached_through_the_proxies_of_the_environment(
     root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for name in ("HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "NO_PROXY", "https_proxy", "all_proxy"):
@@ -426,7 +430,7 @@ async def test_remote_servers_are_reached_by_the_proxies_of_the_environment(
             "direct": entry_of("http://direct.invalid/mcp"),
             "here": entry_of(odd.url),
         }
-        async with beside_all(tmp_path, root, bad) as scene:
+        async with scene_with_all(tmp_path, root, bad) as scene:
             await scene.names()
             assert await scene.call(text="hi") == "hi"
             assert await scene.call("here__echo", text="hi") == "hi"
@@ -435,7 +439,7 @@ async def test_remote_servers_are_reached_by_the_proxies_of_the_environment(
         assert {"http://odd.example/mcp", "http://odd.example/sse", "odd.example:443", "/mcp"} <= set(odd.targets)
         odd.targets.clear()
         bad = {"bad": entry_of("http://odd.invalid/mcp")}
-        async with beside_all(tmp_path, root, bad, proxy={"environmentProxies": False}) as scene:
+        async with scene_with_all(tmp_path, root, bad, proxy={"environmentProxies": False}) as scene:
             await scene.names()
             assert "(DNS)" in scene.report()["problem"]
         assert odd.targets == []
@@ -484,7 +488,7 @@ VARIABLES = {"http_proxy": "http://p:1", "https_proxy": "p:2", "all_proxy": ""}
         ("example.org.", "https://a.example.org/mcp", None),
     ],
 )
-def test_the_variables_of_proxies_are_read_as_others_read_them(
+def test_proxy_variables_are_read_as_other_programs_read_them(
     exempt: str, address: str, proxy: str | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for name, value in {**VARIABLES, "no_proxy": exempt}.items():

@@ -1,4 +1,4 @@
-"""Requests with odd ids and odd bodies: each is answered, the same way over every transport, and disturbs no other."""
+"""Requests with odd ids and odd bodies: every transport answers them in the same way, and other requests go on."""
 
 from __future__ import annotations
 
@@ -23,19 +23,19 @@ Json = dict[str, Any]
 PING = {"jsonrpc": "2.0", "method": "ping"}
 
 
-class Door(Protocol):
-    """A way into a server, for one client."""
+class TransportClient(Protocol):
+    """A client on one transport."""
 
-    def say(self, body: bytes) -> list[Json]:
-        """Send bytes; every answer that comes before that to a good request sent after them."""
+    def exchange(self, body: bytes) -> list[Json]:
+        """Send bytes and then a valid request, and return the answers that come before the answer to that request."""
         ...
 
     def begin(self, body: bytes) -> Any:
-        """Send a request that takes long; what its answer is read from."""
+        """Send a slow request, and return an object from which `end` reads its answer."""
         ...
 
-    def end(self, begun: Any) -> Json:
-        """The answer to it."""
+    def end(self, pending: Any) -> Json:
+        """Return the answer to a slow request."""
         ...
 
 
@@ -43,33 +43,33 @@ def _answers(messages: Iterable[Json]) -> list[Json]:
     return [message for message in messages if "method" not in message]
 
 
-class StdioDoor:
+class StdioClient:
     def __init__(self, server: Server) -> None:
         self._server = server
         self._count = 0
         server.send(INITIALIZE, INITIALIZED)
         assert server.answer()["id"] == 0
 
-    def say(self, body: bytes) -> list[Json]:
+    def exchange(self, body: bytes) -> list[Json]:
         self._count += 1
         sentinel = f"sentinel-{self._count}"
         self._server.send(body, {**PING, "id": sentinel})
-        heard: list[Json] = []
+        answers: list[Json] = []
         while (message := self._server.answer()).get("id") != sentinel:
-            heard.append(message)
-        return _answers(heard)
+            answers.append(message)
+        return _answers(answers)
 
     def begin(self, body: bytes) -> None:
         self._server.send(body)
 
-    def end(self, begun: None) -> Json:
+    def end(self, pending: None) -> Json:
         while "method" in (message := self._server.answer()):
             pass
         return message
 
 
-class HttpDoor:
-    """Streamable HTTP, with a session or without."""
+class HttpClient:
+    """A client over Streamable HTTP, with or without a session."""
 
     def __init__(self, url: str, *, is_modern: bool) -> None:
         self._url = url
@@ -82,28 +82,28 @@ class HttpDoor:
             response.read()
             self._headers["Mcp-Session-Id"] = response.headers["mcp-session-id"]
             connection.close()
-            assert self._heard(json.dumps(INITIALIZED).encode()) == []
+            assert self._answers_to(json.dumps(INITIALIZED).encode()) == []
 
     def _post(self, body: bytes) -> tuple[http.client.HTTPConnection, http.client.HTTPResponse]:
         connection = http.client.HTTPConnection(urlsplit(self._url).netloc, timeout=CEILING)
         connection.request("POST", "/mcp", body, self._headers)
         return connection, connection.getresponse()
 
-    def _heard(self, body: bytes) -> list[Json]:
+    def _answers_to(self, body: bytes) -> list[Json]:
         connection, response = self._post(body)
         with closing(connection):
             return _answers(_messages(response))
 
-    def say(self, body: bytes) -> list[Json]:
-        heard = self._heard(body)
-        assert "result" in self._heard(self._good)[0]
-        return heard
+    def exchange(self, body: bytes) -> list[Json]:
+        answers = self._answers_to(body)
+        assert "result" in self._answers_to(self._good)[0]
+        return answers
 
     def begin(self, body: bytes) -> tuple[http.client.HTTPConnection, http.client.HTTPResponse]:
         return self._post(body)
 
-    def end(self, begun: tuple[http.client.HTTPConnection, http.client.HTTPResponse]) -> Json:
-        connection, response = begun
+    def end(self, pending: tuple[http.client.HTTPConnection, http.client.HTTPResponse]) -> Json:
+        connection, response = pending
         with closing(connection):
             (answer,) = _answers(_messages(response))
             return answer
@@ -116,7 +116,7 @@ def _messages(response: http.client.HTTPResponse) -> list[Json]:
     return [json.loads(line[6:]) for line in text.splitlines() if line.startswith("data: {")]
 
 
-class SseDoor:
+class SseClient:
     def __init__(self, url: str) -> None:
         self._url = url
         self._count = 0
@@ -146,36 +146,36 @@ class SseDoor:
             response.read()
             return []
 
-    def say(self, body: bytes) -> list[Json]:
+    def exchange(self, body: bytes) -> list[Json]:
         self._count += 1
         sentinel = f"sentinel-{self._count}"
-        heard = self._post(body)
+        answers = self._post(body)
         assert self._post(json.dumps({**PING, "id": sentinel}).encode()) == []
         while (message := json.loads(self._data())).get("id") != sentinel:
-            heard.append(message)
-        return _answers(heard)
+            answers.append(message)
+        return _answers(answers)
 
     def begin(self, body: bytes) -> None:
         assert self._post(body) == []
 
-    def end(self, begun: None) -> Json:
+    def end(self, pending: None) -> Json:
         while "method" in (message := json.loads(self._data())):
             pass
         return message
 
 
-DOORS = ("stdio", "session", "stateless", "sse")
+TRANSPORTS = ("stdio", "session", "stateless", "sse")
 
 
 @contextmanager
-def _doors(root: Path, config: Path) -> Generator[dict[str, Door]]:
+def _transport_clients(root: Path, config: Path) -> Generator[dict[str, TransportClient]]:
     with running(root, config) as server, http_server(root, config) as url:
-        sse = SseDoor(url)
+        sse = SseClient(url)
         try:
             yield {
-                "stdio": StdioDoor(server),
-                "session": HttpDoor(url, is_modern=False),
-                "stateless": HttpDoor(url, is_modern=True),
+                "stdio": StdioClient(server),
+                "session": HttpClient(url, is_modern=False),
+                "stateless": HttpClient(url, is_modern=True),
                 "sse": sse,
             }
         finally:
@@ -183,16 +183,16 @@ def _doors(root: Path, config: Path) -> Generator[dict[str, Door]]:
 
 
 @pytest.fixture(scope="module")
-def served(tmp_path_factory: pytest.TempPathFactory) -> Generator[tuple[dict[str, Door], Path]]:
+def served(tmp_path_factory: pytest.TempPathFactory) -> Generator[tuple[dict[str, TransportClient], Path]]:
     folder = tmp_path_factory.mktemp("odd").resolve()
     root = folder / "workspace"
     root.mkdir()
     config = write_config(folder, {"shell": {"sandbox": "off"}, "permissions": {"allow": ["Bash"]}})
-    with _doors(root, config) as doors:
-        yield doors, root
+    with _transport_clients(root, config) as clients:
+        yield clients, root
 
 
-NO_IDS = [
+INVALID_IDS = [
     "1.5",
     "1.0",
     "-0.5",
@@ -217,11 +217,13 @@ SHAPES = [
 
 
 @pytest.mark.requirement("json-rpc.answered")
-@each_of("identity", NO_IDS)
-@each_of("door", DOORS)
-def test_a_request_whose_id_is_no_id_is_refused(door: str, identity: str, served: tuple[dict[str, Door], Path]) -> None:
+@each_of("identity", INVALID_IDS)
+@each_of("transport", TRANSPORTS)
+def test_a_request_with_an_invalid_id_is_refused(
+    transport: str, identity: str, served: tuple[dict[str, TransportClient], Path]
+) -> None:
     for shape in SHAPES:
-        (answer,) = served[0][door].say((shape % identity).encode())
+        (answer,) = served[0][transport].exchange((shape % identity).encode())
         assert (answer["id"], answer["error"]["code"]) == (None, -32600), shape
 
 
@@ -249,22 +251,22 @@ BODIES: dict[str, tuple[bytes, Any, int]] = {
 
 @pytest.mark.requirement("json-rpc.answered")
 @each_of("name", BODIES)
-@each_of("door", DOORS)
-def test_what_may_hold_a_request_and_is_none_is_refused_by_its_id_where_that_is_certain(
-    door: str, name: str, served: tuple[dict[str, Door], Path]
+@each_of("transport", TRANSPORTS)
+def test_a_malformed_request_is_refused_by_its_id_if_that_is_certain(
+    transport: str, name: str, served: tuple[dict[str, TransportClient], Path]
 ) -> None:
     body, identity, code = BODIES[name]
-    (answer,) = served[0][door].say(body)
+    (answer,) = served[0][transport].exchange(body)
     assert (answer["id"], answer["error"]["code"]) == (identity, code)
 
 
 @pytest.mark.requirement("json-rpc.answered")
 @each_of("body", [b"", b"{", b"[]", b"[1]", b"null", b'"x"', b"7", b'{"jsonrpc":"2.0"}', b"\xff"])
-@each_of("door", ["session", "stateless"])
-def test_a_post_that_holds_no_message_is_refused_in_our_own_words(
-    door: str, body: bytes, served: tuple[dict[str, Door], Path]
+@each_of("transport", ["session", "stateless"])
+def test_a_post_without_a_message_is_refused_with_a_clear_message(
+    transport: str, body: bytes, served: tuple[dict[str, TransportClient], Path]
 ) -> None:
-    (answer,) = served[0][door].say(body)
+    (answer,) = served[0][transport].exchange(body)
     assert (answer["id"], answer["error"]["code"] in {-32600, -32700}) == (None, True)
     assert answer["error"]["message"].startswith("This is not ")
 
@@ -275,12 +277,12 @@ def test_a_post_that_holds_no_message_is_refused_in_our_own_words(
     [0, -1, 2**63, 10**4000, "", " 1", "01", "\u0000", "x" * 1_000_000, "_GET_streamed", "null", "\U0001f600"],
     ids=lambda value: str(value)[:12],
 )
-@pytest.mark.parametrize("door", DOORS)
-def test_a_request_with_an_unusual_id_gets_its_answer_by_it(
-    door: str, identity: int | str, served: tuple[dict[str, Door], Path]
+@pytest.mark.parametrize("transport", TRANSPORTS)
+def test_a_request_with_an_unusual_id_gets_an_answer_with_this_id(
+    transport: str, identity: int | str, served: tuple[dict[str, TransportClient], Path]
 ) -> None:
-    ping = modern(0, "server/discover") if door == "stateless" else PING
-    (answer,) = served[0][door].say(json.dumps({**ping, "id": identity}).encode())
+    ping = modern(0, "server/discover") if transport == "stateless" else PING
+    (answer,) = served[0][transport].exchange(json.dumps({**ping, "id": identity}).encode())
     assert answer["id"] == identity
     assert "result" in answer
 
@@ -297,88 +299,90 @@ def test_a_request_with_an_unusual_id_gets_its_answer_by_it(
         b'{"jsonrpc":"2.0","id":null,"error":{"code":1,"message":"x"}}',
     ],
 )
-@each_of("door", ["stdio", "session", "sse"])
-def test_what_wants_no_answer_has_none(door: str, body: bytes, served: tuple[dict[str, Door], Path]) -> None:
-    assert served[0][door].say(body) == []
+@each_of("transport", ["stdio", "session", "sse"])
+def test_a_message_that_needs_no_answer_gets_none(
+    transport: str, body: bytes, served: tuple[dict[str, TransportClient], Path]
+) -> None:
+    assert served[0][transport].exchange(body) == []
 
 
-def _waiting(identity: int | str, go: Path) -> bytes:
-    command = f"until [ -e '{go}' ]; do sleep 0.05; done; echo gone"
+def _waiting_call(identity: int | str, go_file: Path) -> bytes:
+    command = f"until [ -e '{go_file}' ]; do sleep 0.05; done; echo gone"
     return json.dumps(call(identity, "run_shell_command", command=command)).encode()
 
 
 @pytest.mark.requirement("json-rpc.ids")
 @pytest.mark.parametrize(("first", "second"), [(5, 5), ("a", "a"), (5, "5"), ("5", 5), (5, "05"), (0, "-0")])
-@pytest.mark.parametrize("door", ["stdio", "session", "sse"])
+@pytest.mark.parametrize("transport", ["stdio", "session", "sse"])
 def test_a_request_with_the_id_of_an_open_one_is_refused_and_the_open_one_is_answered(
-    door: str, first: int | str, second: int | str, served: tuple[dict[str, Door], Path], tmp_path: Path
+    transport: str, first: int | str, second: int | str, served: tuple[dict[str, TransportClient], Path], tmp_path: Path
 ) -> None:
-    go, way = served[1] / f"go-{tmp_path.name}", served[0][door]
-    begun = way.begin(_waiting(first, go))
+    go_file, client = served[1] / f"go-{tmp_path.name}", served[0][transport]
+    pending = client.begin(_waiting_call(first, go_file))
     for twin in ({**PING, "id": second}, call(second, "list_directory", path=str(served[1]))):
-        (refusal,) = way.say(json.dumps(twin).encode())
+        (refusal,) = client.exchange(json.dumps(twin).encode())
         assert (refusal["id"], refusal["error"]["code"]) == (second, -32600)
         assert "id" in refusal["error"]["message"]
-    go.touch()
-    answer = way.end(begun)
+    go_file.touch()
+    answer = client.end(pending)
     assert answer["id"] == first
     assert "gone" in answer["result"]["content"][0]["text"]
-    (answer,) = way.say(json.dumps({**PING, "id": second}).encode())
+    (answer,) = client.exchange(json.dumps({**PING, "id": second}).encode())
     assert answer == {"jsonrpc": "2.0", "id": second, "result": {}}
 
 
-def _answered_at_last(way: Door, identity: int | str) -> Json:
-    """The answer to a ping by this id, as soon as that is free."""
+def _answer_once_free(client: TransportClient, identity: int | str) -> Json:
+    """Return the answer to a ping with this id, as soon as the id is free."""
     for _ in range(10_000):
-        (answer,) = way.say(json.dumps({**PING, "id": identity}).encode())
+        (answer,) = client.exchange(json.dumps({**PING, "id": identity}).encode())
         if "result" in answer:
             return answer
     raise AssertionError(identity)
 
 
 @pytest.mark.requirement("json-rpc.ids")
-def test_an_id_stays_taken_while_its_request_is_at_work_though_its_connection_is_lost(
-    served: tuple[dict[str, Door], Path], tmp_path: Path
+def test_an_id_stays_taken_while_its_request_runs_even_if_its_connection_is_lost(
+    served: tuple[dict[str, TransportClient], Path], tmp_path: Path
 ) -> None:
-    go, way = tmp_path / "go", served[0]["session"]
-    place = served[1] / "begun"
-    command = f"touch '{place}'; until [ -e '{go}' ]; do sleep 0.05; done"
-    connection, response = way.begin(json.dumps(call(9, "run_shell_command", command=command)).encode())
-    wait_for(place)
+    go_file, client = tmp_path / "go", served[0]["session"]
+    marker = served[1] / "begun"
+    command = f"touch '{marker}'; until [ -e '{go_file}' ]; do sleep 0.05; done"
+    connection, response = client.begin(json.dumps(call(9, "run_shell_command", command=command)).encode())
+    wait_for(marker)
     response.close()
     connection.close()
-    (refusal,) = way.say(json.dumps({**PING, "id": 9}).encode())
+    (refusal,) = client.exchange(json.dumps({**PING, "id": 9}).encode())
     assert refusal["error"]["code"] == -32600
-    go.touch()
-    assert _answered_at_last(way, "9") == {"jsonrpc": "2.0", "id": "9", "result": {}}
+    go_file.touch()
+    assert _answer_once_free(client, "9") == {"jsonrpc": "2.0", "id": "9", "result": {}}
 
 
 @pytest.mark.requirement("json-rpc.ids")
-def test_many_requests_with_one_id_at_once_are_all_answered(served: tuple[dict[str, Door], Path]) -> None:
-    for door in ("session", "stateless"):
-        way = served[0][door]
-        message = modern(3, "server/discover") if door == "stateless" else {**PING, "id": 3}
-        answers = [way.end(begun) for begun in [way.begin(json.dumps(message).encode()) for _ in range(50)]]
+def test_many_requests_with_one_id_at_once_are_all_answered(served: tuple[dict[str, TransportClient], Path]) -> None:
+    for transport in ("session", "stateless"):
+        client = served[0][transport]
+        message = modern(3, "server/discover") if transport == "stateless" else {**PING, "id": 3}
+        answers = [client.end(pending) for pending in [client.begin(json.dumps(message).encode()) for _ in range(50)]]
         assert {answer["id"] for answer in answers} == {3}
         assert any("result" in answer for answer in answers)
 
 
 @pytest.mark.requirement("json-rpc.ids")
-def test_a_cancelled_request_gives_its_id_free(served: tuple[dict[str, Door], Path], tmp_path: Path) -> None:
+def test_a_cancelled_request_frees_its_id(served: tuple[dict[str, TransportClient], Path], tmp_path: Path) -> None:
     cancel = {"jsonrpc": "2.0", "method": "notifications/cancelled", "params": {"requestId": "11"}}
-    for door in ("stdio", "sse"):
-        way = served[0][door]
-        way.begin(_waiting(11, tmp_path / "never"))
-        way.say(json.dumps(cancel).encode())
-        assert _answered_at_last(way, 11)["id"] == 11
+    for transport in ("stdio", "sse"):
+        client = served[0][transport]
+        client.begin(_waiting_call(11, tmp_path / "never"))
+        client.exchange(json.dumps(cancel).encode())
+        assert _answer_once_free(client, 11)["id"] == 11
 
 
 @pytest.mark.requirement("json-rpc.ids")
-def test_a_request_may_have_the_name_of_the_stream_of_its_session(
-    served: tuple[dict[str, Door], Path],
+def test_a_request_may_have_the_name_of_its_sessions_stream_as_its_id(
+    served: tuple[dict[str, TransportClient], Path],
 ) -> None:
     for name in ("_GET_stream", "0"):
-        (answer,) = served[0]["session"].say(json.dumps({**PING, "id": name}).encode())
+        (answer,) = served[0]["session"].exchange(json.dumps({**PING, "id": name}).encode())
         assert (answer["id"], answer["result"]) == (name, {})
 
 
@@ -387,7 +391,7 @@ def test_requests_with_one_id_do_not_hold_up_the_end_of_input(root: Path) -> Non
     never = root / "never"
     cancel = {"jsonrpc": "2.0", "method": "notifications/cancelled", "params": {"requestId": 1}}
     with running(root, None, "--approval-mode", "yolo") as server:
-        server.send(INITIALIZE, INITIALIZED, _waiting(1, never), _waiting(1, never), cancel)
+        server.send(INITIALIZE, INITIALIZED, _waiting_call(1, never), _waiting_call(1, never), cancel)
         server.stdin.close()
         answers = [message for message in server.remaining_messages() if message.get("id") == 1]
         assert [answer["error"]["code"] for answer in answers] == [-32600]
@@ -395,7 +399,7 @@ def test_requests_with_one_id_do_not_hold_up_the_end_of_input(root: Path) -> Non
 
 
 @pytest.mark.requirement("json-rpc.answered")
-def test_an_oversized_line_is_refused_also_where_its_id_is_not_known(root: Path, tmp_path: Path) -> None:
+def test_an_oversized_line_is_refused_even_if_its_id_is_unknown(root: Path, tmp_path: Path) -> None:
     config = write_config(tmp_path, {"limits": {"requestBytes": 10_000}})
     line = b'{"method":"ping","id":3,"jsonrpc":"2.0","params":{"a":"' + b"x" * 20_000 + b'"}}'
     with running(root, config) as server:

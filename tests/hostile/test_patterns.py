@@ -1,4 +1,4 @@
-"""Patterns, rules and arguments made to cost much: each is refused, or costs what its length does."""
+"""Patterns, rules and arguments made to be costly: each is refused, or its cost is linear in its length."""
 
 from __future__ import annotations
 
@@ -29,14 +29,14 @@ from tools.files.workspace import Workspace
 pytestmark = pytest.mark.anyio
 
 EIGHT = "{a,b}" * 8
-"""As many patterns as are accepted."""
+"""It expands to 256 patterns, the maximum."""
 
 MAX_LINES = 1_000_000
-"""Lines of Python for the worst pattern accepted; what was quadratic ran hundreds of millions."""
+"""Lines of Python for the worst pattern that is accepted; quadratic code would run hundreds of millions."""
 
 
-def lines_of(work: Callable[[], object]) -> int:
-    """The lines of Python that some work runs."""
+def count_lines(work: Callable[[], object]) -> int:
+    """Return how many lines of Python some work runs."""
     count = 0
 
     def trace(frame: FrameType, event: str, argument: object) -> Any:
@@ -44,15 +44,15 @@ def lines_of(work: Callable[[], object]) -> int:
         del frame, argument
         count += event == "line"
         if count > MAX_LINES:
-            raise AssertionError("the work runs away")
+            raise AssertionError(f"the work runs more than {MAX_LINES:,} lines")
         return trace
 
-    before = sys.gettrace()
+    previous_trace = sys.gettrace()
     sys.settrace(trace)
     try:
         work()
     finally:
-        sys.settrace(before)
+        sys.settrace(previous_trace)
     return count
 
 
@@ -80,19 +80,19 @@ def lines_of(work: Callable[[], object]) -> int:
     ],
     ids=lambda pattern: f"{pattern[-30:]}",
 )
-def test_a_pattern_of_the_greatest_length_is_compiled_or_refused_in_few_steps(pattern: str) -> None:
+def test_a_pattern_of_the_maximum_length_is_compiled_or_refused_in_few_steps(pattern: str) -> None:
     def work() -> None:
         try:
-            compiled = compile_patterns([pattern], ignore_case=True)
+            patterns = compile_patterns([pattern], ignore_case=True)
         except PatternRefusedError:
             return
-        compiled.matches("a" * 250 + "/" + "a" * 250)
+        patterns.matches("a" * 250 + "/" + "a" * 250)
 
-    assert lines_of(work) <= MAX_LINES
+    assert count_lines(work) <= MAX_LINES
 
 
 @pytest.mark.requirement("glob.bounded")
-def test_braces_that_stand_for_too_many_characters_are_refused() -> None:
+def test_braces_that_expand_to_too_many_characters_are_refused() -> None:
     assert len(expand_braces(EIGHT + "x" * 100)) == 256
     with pytest.raises(PatternRefusedError, match="characters"):
         expand_braces(EIGHT + "x" * 200)
@@ -118,12 +118,12 @@ def test_braces_that_stand_for_too_many_characters_are_refused() -> None:
         ("}{", ["}{"]),
     ],
 )
-def test_braces_open_and_close_as_before(pattern: str, expected: list[str]) -> None:
+def test_nested_and_unclosed_braces_are_expanded_correctly(pattern: str, expected: list[str]) -> None:
     assert expand_braces(pattern) == expected
 
 
 @pytest.mark.requirement("glob.bounded")
-def test_a_part_with_very_many_stars_still_fits_what_it_says() -> None:
+def test_a_pattern_with_very_many_stars_still_matches_correctly() -> None:
     pattern = compile_patterns(["*a" * 100 + "b"], ignore_case=True)
     assert pattern.matches("x" + "aX" * 99 + "AB")
     assert not pattern.matches("a" * 99 + "b")
@@ -131,8 +131,8 @@ def test_a_part_with_very_many_stars_still_fits_what_it_says() -> None:
 
 
 @pytest.fixture(params=["re2", "re"])
-def matched_by(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
-    """What matches the rules that a test reads."""
+def engine(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
+    """The regex engine that matches the rules of a test."""
     if request.param == "re2" and find_spec("re2") is None:
         pytest.skip("not run: google-re2 is not installed")
     monkeypatch.setattr(ignore_files, "MAX_RULES_FOR_RE", -1 if request.param == "re2" else 100_000)
@@ -141,7 +141,7 @@ def matched_by(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) 
 
 @pytest.mark.long
 @pytest.mark.requirement("ignore.bounded")
-def test_rules_with_very_many_stars_count_like_any_other(matched_by: str) -> None:
+def test_rules_with_very_many_stars_work_like_any_other(engine: str) -> None:
     stars = b"*a" * 1_000
     hostile = b"".join(stars + b"b%d\n" % number for number in range(24))
     rules = read_rules(hostile + b"*k*e*y*\n" + b"*z" * 40 + b"\n!" + b"*z" * 50 + b"\n")
@@ -167,14 +167,14 @@ def test_rules_with_very_many_stars_count_like_any_other(matched_by: str) -> Non
     ],
     ids=lambda text: f"{text[:12]}",
 )
-def test_a_rule_made_to_be_tried_again_and_again_ends(matched_by: str, rule: str, path: str) -> None:
+def test_a_rule_made_for_endless_backtracking_ends(engine: str, rule: str, path: str) -> None:
     rules = read_rules(rule.encode())
     assert len(rules) == 1
     assert rules.hides(path, is_folder=False) is None
 
 
 @pytest.mark.requirement("ignore.bounded")
-def test_of_very_many_rules_all_count_and_the_last_decides(matched_by: str) -> None:
+def test_of_very_many_rules_all_count_and_the_last_decides(engine: str) -> None:
     content = b"".join(b"*k%dx?\n" % number for number in range(4_000))
     rules = read_rules(content + b"!*k3999x?\nsub/**/d*p/\n")
     assert rules.hides("_k0xy", is_folder=False) is True
@@ -196,7 +196,7 @@ def test_of_very_many_rules_all_count_and_the_last_decides(matched_by: str) -> N
     ],
     ids=["utf-8", "utf-8 with a mark", "utf-16-le", "utf-16-be", "carriage returns"],
 )
-def test_rules_are_understood_in_every_usual_encoding_and_line_ending(content: bytes) -> None:
+def test_rules_are_read_in_every_usual_encoding_and_line_ending(content: bytes) -> None:
     rules = read_rules(content)
     assert rules.hides("secret", is_folder=False) is True
     assert rules.hides(bytes_text("clé1x"), is_folder=False) is True
@@ -204,7 +204,7 @@ def test_rules_are_understood_in_every_usual_encoding_and_line_ending(content: b
 
 
 @pytest.mark.requirement("ignore.files")
-def test_a_carriage_return_within_a_line_is_part_of_it_where_lines_end_otherwise() -> None:
+def test_a_carriage_return_in_a_line_is_part_of_it_if_lines_end_with_a_line_feed() -> None:
     rules = read_rules(b"a\rb\nc\n")
     assert rules.hides(bytes_text("a\rb"), is_folder=False) is True
     assert rules.hides("a", is_folder=False) is None
@@ -217,24 +217,24 @@ async def test_a_line_of_paths_that_is_too_long_is_refused_with_its_length(clien
 
 
 @pytest.mark.requirement("at.uris")
-async def test_a_template_value_that_is_too_long_is_neither_decoded_nor_looked_up() -> None:
+async def test_a_template_value_that_is_too_long_is_neither_decoded_nor_completed() -> None:
     async def run(call: FunctionCall) -> ToolResult | Question:
         raise AssertionError(f"{call.name} was called")
 
     class Undecodable(str):
-        """Text that fails anyone who decodes it."""
+        """Text that fails the test if somebody decodes it."""
 
         __slots__ = ()
 
         def encode(self, encoding: str = "utf-8", errors: str = "strict") -> bytes:
             raise AssertionError(f"it was decoded: {encoding}, {errors}")
 
-    found = await complete_template(Undecodable("%41" * MAX_LINE_CHARS), ["/"], run)
-    assert found.values == []
+    completion = await complete_template(Undecodable("%41" * MAX_LINE_CHARS), ["/"], run)
+    assert completion.values == []
 
 
 @pytest.mark.requirement("paths.bounded_names")
-def test_only_the_ends_of_a_path_longer_than_any_are_shown(root: Path) -> None:
+def test_only_both_ends_of_an_impossibly_long_path_are_shown(root: Path) -> None:
     workspace = Workspace([str(root)])
     text = display_path("a" * 15_000_000 + "\n" + "end", workspace)
     assert text.startswith("aaa")
@@ -244,7 +244,7 @@ def test_only_the_ends_of_a_path_longer_than_any_are_shown(root: Path) -> None:
 
 
 class Params(ToolParams):
-    """Lists, limited and not."""
+    """A list and an object."""
 
     paths: list[str] = Field(default=[])
     options: dict[str, int] = Field(default={})
@@ -254,13 +254,13 @@ SCHEMA = full_schema(Params)
 
 
 def refusal(arguments: dict[str, Any]) -> str:
-    with pytest.raises(InvalidToolParamsError) as caught:
+    with pytest.raises(InvalidToolParamsError) as error_info:
         bind("tool", Params, SCHEMA, arguments)
-    return str(caught.value)
+    return str(error_info.value)
 
 
 @pytest.mark.requirement("params.bounds")
-def test_a_list_of_very_many_items_is_refused_before_its_items_are_looked_at() -> None:
+def test_a_list_of_very_many_items_is_refused_before_its_items_are_checked() -> None:
     assert f"'paths' has {MAX_ITEMS + 1:,} items" in refusal({"paths": [0] * (MAX_ITEMS + 1)})
     assert "items" in refusal({"paths": "[" + "0," * MAX_ITEMS + "0]"})
     assert len(bind("tool", Params, SCHEMA, {"paths": ["a"] * MAX_ITEMS}).paths) == MAX_ITEMS
@@ -268,18 +268,18 @@ def test_a_list_of_very_many_items_is_refused_before_its_items_are_looked_at() -
 
 @pytest.mark.requirement("params.bounds")
 def test_text_that_is_too_long_to_be_a_list_is_not_parsed() -> None:
-    said = refusal({"paths": '["' + "a" * MAX_JSON_CHARS + '"]'})
-    assert "should be an array" in said
+    message = refusal({"paths": '["' + "a" * MAX_JSON_CHARS + '"]'})
+    assert "should be an array" in message
     assert len(bind("tool", Params, SCHEMA, {"paths": '["' + "a" * (MAX_JSON_CHARS - 4) + '"]'}).paths) == 1
 
 
 @pytest.mark.requirement("params.bounds")
 def test_very_many_properties_are_refused() -> None:
-    many: dict[str, Any] = {f"x{number}": 1 for number in range(MAX_UNKNOWN + 1)}
+    properties: dict[str, Any] = {f"x{number}": 1 for number in range(MAX_UNKNOWN + 1)}
     with pytest.raises(InvalidToolParamsError, match="1,001 properties"):
-        rename("tool", many, {})
-    assert "1,001 properties" in refusal(many)
-    assert "'options' has 1,001 properties" in refusal({"options": many})
+        rename("tool", properties, {})
+    assert "1,001 properties" in refusal(properties)
+    assert "'options' has 1,001 properties" in refusal({"options": properties})
 
 
 @pytest.mark.requirement("params.bounds")

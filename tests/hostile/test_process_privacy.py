@@ -1,4 +1,4 @@
-"""What a command without a sandbox gets of the processes that run it: nothing, where they are not root's."""
+"""A command without a sandbox gets nothing from the processes that run it, unless they run as root."""
 
 from __future__ import annotations
 
@@ -41,15 +41,15 @@ for pid in "$@"; do
   echo "tried $pid"
 done 2>/dev/null
 """
-"""What is not refused is told."""
+"""Prints each access that succeeds, and each process that was tried."""
 
 
 @pytest.fixture
 def open_root() -> Generator[Path]:
     """A workspace that a user without rights owns."""
-    with tempfile.TemporaryDirectory() as above:
-        Path(above).chmod(0o755)
-        root = Path(above).resolve() / "root"
+    with tempfile.TemporaryDirectory() as parent:
+        Path(parent).chmod(0o755)
+        root = Path(parent).resolve() / "root"
         root.mkdir()
         (root / "peek.sh").write_text(PEEK)
         if os.geteuid() == 0:
@@ -57,27 +57,35 @@ def open_root() -> Generator[Path]:
         yield root
 
 
-async def printed(client: Client, command: str) -> str:
+async def output_of_command(client: Client, command: str) -> str:
     result = await client.call_tool("run_shell_command", {"command": command})
     assert not result.is_error, result
     return text_of(result)
 
 
-async def test_a_command_reads_no_environment_and_no_descriptor_of_what_runs_it(open_root: Path) -> None:
+async def test_a_command_cannot_read_the_environment_or_descriptors_of_the_processes_that_run_it(
+    open_root: Path,
+) -> None:
     config = open_root.parent / "coretools.json"
     config.write_text('{"shell": {"sandbox": "off"}}')
     arguments = server_arguments(open_root, config, "--approval-mode", "yolo")
     command = ["-P", "-W", "error", str(SERVER), "022", *arguments[arguments.index("serve") :]]
     environment = {"HOME": str(open_root), "SECRET": SECRET}
-    before = set(children_of(os.getpid()))
+    children_before = set(children_of(os.getpid()))
     parameters = StdioServerParameters(command=sys.executable, args=command, env=environment)
     async with Client(parameters, mode=HANDSHAKE, cache=None) as client:
-        (server,) = set(children_of(os.getpid())) - before
-        assert SECRET not in await printed(client, "env")
-        ours = [server, *(below := children_of(server)), *(deeper for child in below for deeper in children_of(child))]
+        (server,) = set(children_of(os.getpid())) - children_before
+        assert SECRET not in await output_of_command(client, "env")
+        server_pids = [
+            server,
+            *(children := children_of(server)),
+            *(grandchild for child in children for grandchild in children_of(child)),
+        ]
         # The server, its watchdog, the broker, and its supervisor.
-        assert len(ours) >= 4
-        tried = "\n".join(f"tried {pid}" for pid in ours)
-        assert await printed(client, f"sh peek.sh {' '.join(map(str, ours))}") == f"Output:\n{tried}"
-        # What is looked at is looked at rightly: a command may look into itself.
-        assert "environ of self is shown" in await printed(client, "sh peek.sh self")
+        assert len(server_pids) >= 4
+        attempts = "\n".join(f"tried {pid}" for pid in server_pids)
+        assert (
+            await output_of_command(client, f"sh peek.sh {' '.join(map(str, server_pids))}") == f"Output:\n{attempts}"
+        )
+        # The script does work: a command can read its own process.
+        assert "environ of self is shown" in await output_of_command(client, "sh peek.sh self")

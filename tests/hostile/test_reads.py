@@ -31,7 +31,7 @@ async def server(root: Path) -> AsyncGenerator[WatchedServer]:
 
 
 def sparse(path: Path, head: bytes, size: int, tail: bytes = b"") -> None:
-    """A file that begins and ends with something and takes no room on the disk."""
+    """Make a sparse file with a head and a tail, which uses almost no disk space."""
     with path.open("wb") as stream:
         stream.write(head)
         stream.seek(size - len(tail))
@@ -46,66 +46,66 @@ def lines(count: int) -> bytes:
 @pytest.mark.long
 @pytest.mark.requirement("read.large")
 @pytest.mark.parametrize("offset", [5_000_000_000, -5_000_000_000])
-async def test_a_line_far_away_in_ten_gigabytes_is_refused_with_the_limit(
+async def test_a_request_for_a_line_far_away_in_ten_gigabytes_is_refused_with_the_limit(
     offset: int, root: Path, server: WatchedServer
 ) -> None:
     sparse(root / "huge.log", lines(20_000), TEN_GIGABYTES)
-    before = server.forget_peak()
+    memory_before = server.reset_peak()
     with anyio.fail_after(CEILING):
         result = await server.call("read_file", file_path="huge.log", offset=offset, limit=10)
     assert result.is_error
     assert "[file_too_large]" in text_of(result)
     assert f"{SOUGHT_BYTES:,} bytes" in text_of(result)
-    assert server.peak() - before < MAX_MEMORY
+    assert server.peak() - memory_before < MAX_MEMORY
 
 
 @pytest.mark.requirement("read.large")
 async def test_both_ends_of_ten_gigabytes_are_shown(root: Path, server: WatchedServer) -> None:
     sparse(root / "huge.log", lines(20_000), TEN_GIGABYTES, b"\n" + lines(100))
-    before = server.forget_peak()
+    memory_before = server.reset_peak()
     with anyio.fail_after(CEILING):
         first = await server.call("read_file", file_path="huge.log", offset=15_000, limit=2)
         last = await server.call("read_file", file_path="huge.log", offset=-2)
     assert "\nline 15000\nline 15001" in text_of(first)
     assert "total" in text_of(first)
     assert "\nline 98\nline 99\n" in text_of(last)
-    assert server.peak() - before < MAX_MEMORY
+    assert server.peak() - memory_before < MAX_MEMORY
 
 
 @pytest.mark.requirement("read.large")
-async def test_ten_gigabytes_of_nothing_are_a_binary_file(root: Path, server: WatchedServer) -> None:
+async def test_ten_gigabytes_of_nul_bytes_are_a_binary_file(root: Path, server: WatchedServer) -> None:
     sparse(root / "nothing.log", b"", TEN_GIGABYTES)
-    before = server.forget_peak()
+    memory_before = server.reset_peak()
     with anyio.fail_after(CEILING):
         result = await server.call("read_file", file_path="nothing.log", offset=5_000_000_000, limit=10)
     assert text_of(result).startswith("Binary file, not shown")
-    assert server.peak() - before < MAX_MEMORY
+    assert server.peak() - memory_before < MAX_MEMORY
 
 
 @pytest.mark.long
 @pytest.mark.requirement("read.budget")
-async def test_a_line_of_half_a_gigabyte_is_cut_with_a_notice_and_the_next_one_is_found(
+async def test_a_line_of_half_a_gigabyte_is_cut_with_a_notice_and_the_next_one_is_shown(
     root: Path, server: WatchedServer
 ) -> None:
     sparse(root / "line.json", b"x" * 70_000, HALF_A_GIGABYTE, b"\nthe next one\n")
-    before = server.forget_peak()
+    memory_before = server.reset_peak()
     with anyio.fail_after(CEILING):
-        both = await server.call("read_file", file_path="line.json")
-        second = await server.call("read_file", file_path="line.json", offset=1)
-        among_others = await server.call("read_many_files", paths=["line.json", "small.txt"])
-    assert "x" * 2_000 + "... [truncated]\nthe next one\n" in text_of(both)
-    assert "were cut" in text_of(both)
-    assert len(text_of(both)) < 3_000
-    assert "the next one\n" in text_of(second)
-    assert "x" * 10 not in text_of(second)
-    assert "only part of this file is shown" in text_of(among_others)
-    assert "\nsmall\n" in text_of(among_others)
-    assert server.peak() - before < MAX_MEMORY
+        result = await server.call("read_file", file_path="line.json")
+        second_result = await server.call("read_file", file_path="line.json", offset=1)
+        many_files_result = await server.call("read_many_files", paths=["line.json", "small.txt"])
+    assert "x" * 2_000 + "... [truncated]\nthe next one\n" in text_of(result)
+    assert "were cut" in text_of(result)
+    assert len(text_of(result)) < 3_000
+    assert "the next one\n" in text_of(second_result)
+    assert "x" * 10 not in text_of(second_result)
+    assert "only part of this file is shown" in text_of(many_files_result)
+    assert "\nsmall\n" in text_of(many_files_result)
+    assert server.peak() - memory_before < MAX_MEMORY
 
 
 @pytest.mark.requirement("many.budget")
 @pytest.mark.parametrize("count", TREE_SIZES)
-async def test_of_very_many_files_a_part_is_read_and_the_rest_is_counted(
+async def test_of_very_many_files_some_are_read_and_the_rest_are_counted(
     count: int, root: Path, server: WatchedServer
 ) -> None:
     for number in range(count):
@@ -123,7 +123,7 @@ async def test_of_very_many_files_a_part_is_read_and_the_rest_is_counted(
 
 
 @pytest.mark.requirement("many.none")
-async def test_very_many_skipped_files_make_a_small_answer(root: Path, server: WatchedServer) -> None:
+async def test_very_many_skipped_files_give_a_small_answer(root: Path, server: WatchedServer) -> None:
     for number in range(3_000):
         (root / f"{'long-name-' * 20}{number}.dump").write_bytes(b"\0\1\2")
     with anyio.fail_after(CEILING):
@@ -136,7 +136,7 @@ async def test_very_many_skipped_files_make_a_small_answer(root: Path, server: W
 
 
 @pytest.mark.requirement("many.none")
-async def test_very_many_missing_paths_are_told_as_missing_and_the_others_are_read(
+async def test_very_many_missing_paths_are_reported_as_missing_and_the_others_are_read(
     root: Path, server: WatchedServer
 ) -> None:
     missing = [f"sub/{'missing-' * 20}{number}.txt" for number in range(999)]

@@ -1,4 +1,4 @@
-"""What a token does not give is reached by no other way: lists, resources, errors, folders, headers."""
+"""Nothing that a token does not grant can be reached another way: by lists, resources, errors, folders or headers."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from mcp.shared.exceptions import MCPError
 from pydantic import FileUrl
 
 from tests.harness import HANDSHAKE, MODERN, PEERS, command_line, write_config
-from tests.interaction.network.test_access_tokens import RESOURCE, client_with, names_of, served, signed
+from tests.interaction.network.test_access_tokens import RESOURCE, client_with, names_of, server_trusting, sign_token
 from tests.interaction.network.test_who_is_let_in import ACCEPT, INITIALIZE, serving
 from tests.scripted_issuer import ScriptedIssuer, scripted_issuer
 from tests.waiting import CEILING
@@ -30,13 +30,13 @@ ERAS = pytest.mark.parametrize("mode", [HANDSHAKE, MODERN])
 
 
 @pytest.fixture
-def company() -> Generator[ScriptedIssuer]:
+def issuer() -> Generator[ScriptedIssuer]:
     with scripted_issuer() as issuer:
         yield issuer
 
 
 def entry(name: str) -> dict[str, Any]:
-    """A server that has a resource and a tool of its app by the same names as every other one here."""
+    """Return the settings of a server with a resource and an app's tool, whose names are the same for all servers."""
     app = {"ui": {"visibility": ["app"], "resourceUri": f"ui://{name}"}}
     lists = {
         "tools": [{"name": "refresh", "inputSchema": {"type": "object"}, "_meta": app}],
@@ -48,19 +48,19 @@ def entry(name: str) -> dict[str, Any]:
 
 @pytest.mark.requirement("oauth.scopes")
 @ERAS
-async def test_without_the_scope_to_read_nothing_is_listed_or_read_that_is_for_reading(
-    root: Path, tmp_path: Path, company: ScriptedIssuer, mode: str
+async def test_without_the_scope_to_read_nothing_readable_is_listed_or_read(
+    root: Path, tmp_path: Path, issuer: ScriptedIssuer, mode: str
 ) -> None:
     (root / "AGENTS.md").write_text("remembered")
     todos = {"todos": [{"id": "1", "content": "hers", "status": "pending"}]}
-    async with served(root, tmp_path, company) as url:
-        async with client_with(url, signed(company.base, {"scope": "read"}), mode) as client:
+    async with server_trusting(root, tmp_path, issuer) as url:
+        async with client_with(url, sign_token(issuer.base, {"scope": "read"}), mode) as client:
             assert not (await client.call_tool("todo_write", todos)).is_error
             assert "hers" in str(await client.read_resource("todo://list"))
-            assert {str(each.uri) for each in (await client.list_resources()).resources} >= {"todo://list"}
+            assert {str(resource.uri) for resource in (await client.list_resources()).resources} >= {"todo://list"}
             assert (await client.list_prompts()).prompts
             assert (await client.list_resource_templates()).resource_templates
-        async with client_with(url, signed(company.base, {"scope": "run"}), mode) as client:
+        async with client_with(url, sign_token(issuer.base, {"scope": "run"}), mode) as client:
             assert not (await client.list_resources()).resources
             assert not (await client.list_prompts()).prompts
             assert not (await client.list_resource_templates()).resource_templates
@@ -73,49 +73,51 @@ async def test_without_the_scope_to_read_nothing_is_listed_or_read_that_is_for_r
 
 @pytest.mark.requirement("oauth.scopes")
 @ERAS
-async def test_a_server_that_a_token_does_not_name_is_named_by_no_error_and_stands_in_no_way(
-    root: Path, tmp_path: Path, company: ScriptedIssuer, mode: str
+async def test_no_error_names_a_server_that_a_token_does_not_name_and_it_causes_no_ambiguity(
+    root: Path, tmp_path: Path, issuer: ScriptedIssuer, mode: str
 ) -> None:
     servers = {name: entry(name) for name in ("docs", "bank", "till")}
-    async with served(root, tmp_path, company, mcpServers=servers) as url:
-        async with client_with(url, signed(company.base, {"scope": "upstream:docs"}), mode) as client:
-            assert str(root) not in (client.instructions or ""), "it has no workspace"
+    async with server_trusting(root, tmp_path, issuer, mcpServers=servers) as url:
+        async with client_with(url, sign_token(issuer.base, {"scope": "upstream:docs"}), mode) as client:
+            assert str(root) not in (client.instructions or ""), "the client has no workspace"
             assert "from docs" in str(await client.read_resource("x://shared"))
-            with pytest.raises(MCPError) as refused:
+            with pytest.raises(MCPError) as refusal:
                 await client.call_tool("refresh", {})
-            assert "bank" not in f"{refused.value.error}"
-        async with client_with(url, signed(company.base, {"scope": "upstream:docs upstream:bank"}), mode) as client:
-            with pytest.raises(MCPError) as several:
+            assert "bank" not in f"{refusal.value.error}"
+        async with client_with(url, sign_token(issuer.base, {"scope": "upstream:docs upstream:bank"}), mode) as client:
+            with pytest.raises(MCPError) as ambiguity:
                 await client.read_resource("x://shared")
-            assert several.value.error.data["names"] == ["docs+x://shared", "bank+x://shared"]
-            with pytest.raises(MCPError, match="docs__refresh or bank__refresh") as refused:
+            assert ambiguity.value.error.data["names"] == ["docs+x://shared", "bank+x://shared"]
+            with pytest.raises(MCPError, match="docs__refresh or bank__refresh") as refusal:
                 await client.call_tool("refresh", {})
-            assert "till" not in f"{several.value.error} {refused.value.error}"
-        async with client_with(url, signed(company.base, {"scope": "read"}), mode) as client:
+            assert "till" not in f"{ambiguity.value.error} {refusal.value.error}"
+        async with client_with(url, sign_token(issuer.base, {"scope": "read"}), mode) as client:
             with pytest.raises(MCPError, match="needs the scope upstream:"):
                 await client.read_resource("x://shared")
 
 
 @pytest.mark.requirement("oauth.scopes")
-async def test_who_may_run_reads_what_their_background_jobs_write(
-    root: Path, tmp_path: Path, company: ScriptedIssuer
+async def test_a_client_that_may_run_commands_can_read_the_output_of_its_background_jobs(
+    root: Path, tmp_path: Path, issuer: ScriptedIssuer
 ) -> None:
     async with (
-        served(root, tmp_path, company, permissions={"allow": ["Bash"]}) as url,
-        client_with(url, signed(company.base, {"scope": "run"})) as client,
+        server_trusting(root, tmp_path, issuer, permissions={"allow": ["Bash"]}) as url,
+        client_with(url, sign_token(issuer.base, {"scope": "run"})) as client,
     ):
         assert await names_of(client) == {
             *("run_shell_command", "list_background_jobs", "read_background_output", "stop_background_job")
         }
-        started = await client.call_tool(
+        job_result = await client.call_tool(
             "run_shell_command", {"command": "echo said; sleep 300", "is_background": True}
         )
-        assert not started.is_error, started.content
+        assert not job_result.is_error, job_result.content
         assert "echo said" in str((await client.call_tool("list_background_jobs", {})).content)
 
 
 @pytest.mark.requirement("oauth.principals")
-async def test_a_person_elsewhere_names_no_folder_of_this_machine(tmp_path: Path, company: ScriptedIssuer) -> None:
+async def test_a_remote_persons_roots_give_access_to_no_folder_of_this_machine(
+    tmp_path: Path, issuer: ScriptedIssuer
+) -> None:
     (private := tmp_path / "private").mkdir()
     (private / "key.txt").write_text("a key")
     (own := tmp_path / "own").mkdir()
@@ -124,17 +126,17 @@ async def test_a_person_elsewhere_names_no_folder_of_this_machine(tmp_path: Path
         del context
         return types.ListRootsResult(roots=[types.Root(uri=FileUrl(f"file://{private}"))])
 
-    oauth = {"issuer": company.base, "resource": RESOURCE, "principals": {"bob": {"workspace": [str(own)]}}}
+    oauth = {"issuer": issuer.base, "resource": RESOURCE, "principals": {"bob": {"workspace": [str(own)]}}}
     token = {"token": "t" * 30}
     (tmp_path / "token").write_text(token["token"])
     (tmp_path / "token").chmod(0o600)
     tokens = {"laptop": {"file": str(tmp_path / "token")}}
     config = write_config(tmp_path, {"http": {"oauth": oauth, "tokens": tokens}, "shell": {"sandbox": "off"}})
-    people = {name: signed(company.base, {"sub": name}) for name in ("alice", "bob")}
+    people = {name: sign_token(issuer.base, {"sub": name}) for name in ("alice", "bob")}
     async with serving(None, config) as url:
-        for name, shown in {**people, "laptop": token["token"]}.items():
+        for name, bearer_token in {**people, "laptop": token["token"]}.items():
             async with (
-                httpx2.AsyncClient(headers={"authorization": f"Bearer {shown}"}, timeout=30) as http,
+                httpx2.AsyncClient(headers={"authorization": f"Bearer {bearer_token}"}, timeout=30) as http,
                 Client(
                     streamable_http_client(f"{url}/mcp", http_client=http),
                     mode=HANDSHAKE,
@@ -142,24 +144,24 @@ async def test_a_person_elsewhere_names_no_folder_of_this_machine(tmp_path: Path
                     list_roots_callback=roots,
                 ) as client,
             ):
-                read = await client.call_tool("read_file", {"absolute_path": str(private / "key.txt")})
-                # The token of the settings is of somebody whom the operator knows.
-                assert ("a key" in str(read.content)) == (name == "laptop"), name
+                read_result = await client.call_tool("read_file", {"absolute_path": str(private / "key.txt")})
+                # The token in the settings belongs to somebody whom the operator knows.
+                assert ("a key" in str(read_result.content)) == (name == "laptop"), name
 
 
 @pytest.mark.requirement("network.tokens")
-async def test_of_two_tokens_in_one_request_neither_counts(root: Path, tmp_path: Path, company: ScriptedIssuer) -> None:
-    alice, bob = (signed(company.base, {"sub": name}) for name in ("alice", "bob"))
-    async with served(root, tmp_path, company) as url, httpx2.AsyncClient(base_url=url) as http:
-        for shown in ((alice,), (alice, bob), (alice, alice), ("x", alice), (alice, "x")):
-            headers = [*ACCEPT.items(), *(("authorization", f"Bearer {token}") for token in shown)]
+async def test_of_two_tokens_in_one_request_neither_counts(root: Path, tmp_path: Path, issuer: ScriptedIssuer) -> None:
+    alice, bob = (sign_token(issuer.base, {"sub": name}) for name in ("alice", "bob"))
+    async with server_trusting(root, tmp_path, issuer) as url, httpx2.AsyncClient(base_url=url) as http:
+        for request_tokens in ((alice,), (alice, bob), (alice, alice), ("x", alice), (alice, "x")):
+            headers = [*ACCEPT.items(), *(("authorization", f"Bearer {token}") for token in request_tokens)]
             answer = await http.post("/mcp", json=INITIALIZE, headers=headers)
-            assert answer.status_code == (200 if len(shown) == 1 else 401), shown
+            assert answer.status_code == (200 if len(request_tokens) == 1 else 401), request_tokens
 
 
 @pytest.mark.requirement("network.profiles")
 @pytest.mark.parametrize("command", [("config", "check"), ("doctor",)])
-def test_a_slip_in_a_rule_of_a_token_is_told_like_that_in_a_rule_of_all(
+def test_a_mistake_in_a_rule_of_a_token_is_reported_like_one_in_a_general_rule(
     tmp_path: Path, command: tuple[str, ...]
 ) -> None:
     tokens = {"bot": {"env": "BOT", "rules": {"allow": ["Edit(("], "deny": ["Read("]}}}
@@ -170,11 +172,11 @@ def test_a_slip_in_a_rule_of_a_token_is_told_like_that_in_a_rule_of_all(
     }
     config = write_config(tmp_path, {"http": {"tokens": tokens, "oauth": oauth}})
     arguments = command_line(*command, "--config", str(config))
-    said = subprocess.run(
+    process = subprocess.run(
         arguments, check=False, capture_output=True, text=True, timeout=CEILING, env={**os.environ, "BOT": "b" * 30}
     )
-    told = said.stdout + said.stderr
-    assert "http.tokens.bot.rules.allow: the rule 'Edit((' is ignored" in told
-    assert "http.tokens.bot.rules.deny: the rule 'Read(' applies to every call to Read" in told
-    assert "http.oauth.principals.ada.rules.ask: the rule 'Bash(' applies to every call to Bash" in told
-    assert said.returncode == 0, "a slip stops nothing"
+    output = process.stdout + process.stderr
+    assert "http.tokens.bot.rules.allow: the rule 'Edit((' is ignored" in output
+    assert "http.tokens.bot.rules.deny: the rule 'Read(' applies to every call to Read" in output
+    assert "http.oauth.principals.ada.rules.ask: the rule 'Bash(' applies to every call to Bash" in output
+    assert process.returncode == 0, "a mistake in a rule must not be an error"

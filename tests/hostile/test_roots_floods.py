@@ -1,4 +1,4 @@
-"""A client that says again and again that its roots are other ones: what is asked and told, and what counts."""
+"""A client that reports changes of its roots again and again: the server's requests, and the roots that count."""
 
 from __future__ import annotations
 
@@ -18,151 +18,154 @@ from tests.interaction.relay.clients import listing_entry
 
 pytestmark = [pytest.mark.anyio, pytest.mark.requirement("roots.flood")]
 
-TIMES = {"stdio": 3_000, "http": 300, "sse": 300}
-"""Each is a request of its own over the network."""
+CHANGE_COUNTS = {"stdio": 3_000, "http": 300, "sse": 300}
+"""Numbers of changes: over the network each notification is a separate request, so there are fewer."""
 
-MAX_ASKED = 8
-"""One at the beginning, one at once, one after it, and one more for each five seconds that a busy machine takes."""
+MAX_REQUESTS = 8
+"""One at the start, one for the first change, one for the last, and some more because a busy machine is slow."""
 
 CHANGED = "notifications/roots/list_changed"
 
 
-class Moving:
-    """A client that works in another folder after each word that it has changed.
+class MovingRoots:
+    """The roots of a client that moves to another folder before each notification.
 
     Args:
-        folder: Where its folders are made.
-        times: How many.
+        folder: The parent of its folders.
+        count: The number of its folders.
     """
 
-    def __init__(self, folder: Path, times: int) -> None:
-        self.folders = [folder / f"{number:04}" for number in range(times)]
+    def __init__(self, folder: Path, count: int) -> None:
+        self.folders = [folder / f"{number:04}" for number in range(count)]
         for place in self.folders:
             place.mkdir()
             (place / "a.txt").write_text(f"in {place.name}")
-        self.now = self.folders[0]
-        self.asked = 0
-        self.told_last = anyio.Event()
+        self.folder = self.folders[0]
+        self.requests = 0
+        self.last_listed = anyio.Event()
 
     async def roots(self, _context: Any) -> types.ListRootsResult:
-        self.asked += 1
-        if self.now is self.folders[-1]:
-            self.told_last.set()
-        return types.ListRootsResult(roots=[types.Root(uri=FileUrl(self.now.as_uri()))])
+        self.requests += 1
+        if self.folder is self.folders[-1]:
+            self.last_listed.set()
+        return types.ListRootsResult(roots=[types.Root(uri=FileUrl(self.folder.as_uri()))])
 
-    async def move(self, client: Client, times: int) -> None:
-        for number in range(times):
-            self.now = self.folders[number * len(self.folders) // times]
+    async def move(self, client: Client, count: int) -> None:
+        for number in range(count):
+            self.folder = self.folders[number * len(self.folders) // count]
             await client.session.send_notification(types.RootsListChangedNotification())
 
 
-def told(tale: Path) -> int:
-    return tale.read_text().split().count(CHANGED) if tale.exists() else 0
+def count_notifications(record: Path) -> int:
+    return record.read_text().split().count(CHANGED) if record.exists() else 0
 
 
 @pytest.fixture
-def moving(tmp_path: Path) -> Moving:
+def moving_roots(tmp_path: Path) -> MovingRoots:
     folder = tmp_path.resolve() / "folders"
     folder.mkdir()
-    return Moving(folder, 300)
+    return MovingRoots(folder, 300)
 
 
-@pytest.mark.parametrize("transport", TIMES)
-async def test_however_often_roots_change_they_are_asked_for_and_told_a_few_times_and_the_last_count(
-    transport: str, moving: Moving, tmp_path: Path
+@pytest.mark.parametrize("transport", CHANGE_COUNTS)
+async def test_however_often_roots_change_there_are_few_requests_and_notifications_and_the_last_roots_count(
+    transport: str, moving_roots: MovingRoots, tmp_path: Path
 ) -> None:
-    tale = tmp_path / "tale"
-    config = write_config(tmp_path, {"mcpServers": {"up": listing_entry("up", tale=str(tale))}})
-    async with connected(transport, HANDSHAKE, None, config, list_roots_callback=moving.roots) as client:
+    record = tmp_path / "record"
+    config = write_config(tmp_path, {"mcpServers": {"up": listing_entry("up", tale=str(record))}})
+    async with connected(transport, HANDSHAKE, None, config, list_roots_callback=moving_roots.roots) as client:
         await client.list_prompts()
-        await moving.move(client, TIMES[transport])
+        await moving_roots.move(client, CHANGE_COUNTS[transport])
         with anyio.fail_after(CEILING):
-            await moving.told_last.wait()
-        asked = moving.asked
-        last = await call(client, "read_file", file_path=str(moving.folders[-1] / "a.txt"))
-        assert "in 0299" in last.text
-        for other in (moving.folders[0], moving.folders[-2]):
-            assert (await call(client, "read_file", file_path=str(other / "a.txt"))).code == "path_not_in_workspace"
+            await moving_roots.last_listed.wait()
+        requests = moving_roots.requests
+        last_answer = await call(client, "read_file", file_path=str(moving_roots.folders[-1] / "a.txt"))
+        assert "in 0299" in last_answer.text
+        for folder in (moving_roots.folders[0], moving_roots.folders[-2]):
+            assert (await call(client, "read_file", file_path=str(folder / "a.txt"))).code == "path_not_in_workspace"
         with anyio.fail_after(CEILING):
-            while transport == "stdio" and not told(tale):  # noqa: ASYNC110 - nobody tells of a line
+            while transport == "stdio" and not count_notifications(record):  # noqa: ASYNC110 - there is no event for a new line
                 await anyio.sleep(0.02)
-    assert asked <= MAX_ASKED
-    assert told(tale) <= MAX_ASKED
+    assert requests <= MAX_REQUESTS
+    assert count_notifications(record) <= MAX_REQUESTS
 
 
-async def test_while_roots_change_all_the_time_calls_act_in_those_of_the_moment(
-    moving: Moving,
+async def test_while_roots_change_all_the_time_calls_use_the_current_ones(
+    moving_roots: MovingRoots,
 ) -> None:
-    async with connected("stdio", HANDSHAKE, None, list_roots_callback=moving.roots) as client:
+    async with connected("stdio", HANDSHAKE, None, list_roots_callback=moving_roots.roots) as client:
         for number in range(0, 300, 10):
-            for place in moving.folders[number : number + 10]:
-                moving.now = place
+            for place in moving_roots.folders[number : number + 10]:
+                moving_roots.folder = place
                 await client.session.send_notification(types.RootsListChangedNotification())
-            assert f"in {moving.now.name}" in (await call(client, "read_file", file_path=f"{moving.now}/a.txt")).text
+            assert (
+                f"in {moving_roots.folder.name}"
+                in (await call(client, "read_file", file_path=f"{moving_roots.folder}/a.txt")).text
+            )
 
 
-async def test_an_answer_to_a_question_from_before_the_last_change_is_not_kept(
-    moving: Moving, monkeypatch: pytest.MonkeyPatch
+async def test_the_answer_to_a_request_from_before_the_last_change_is_not_kept(
+    moving_roots: MovingRoots, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(client_workspaces, "ROOTS_WAIT_SECONDS", float(CEILING))
-    first, may_answer = anyio.Event(), anyio.Event()
+    first_request, may_answer = anyio.Event(), anyio.Event()
 
-    async def slowly(_context: Any) -> types.ListRootsResult:
-        now = moving.now
-        if not first.is_set():
-            first.set()
+    async def list_roots_slowly(_context: Any) -> types.ListRootsResult:
+        folder = moving_roots.folder
+        if not first_request.is_set():
+            first_request.set()
             await may_answer.wait()
-        return types.ListRootsResult(roots=[types.Root(uri=FileUrl(now.as_uri()))])
+        return types.ListRootsResult(roots=[types.Root(uri=FileUrl(folder.as_uri()))])
 
-    async with connected("memory", HANDSHAKE, None, list_roots_callback=slowly) as client:
-        await first.wait()
-        moving.now = moving.folders[1]
+    async with connected("memory", HANDSHAKE, None, list_roots_callback=list_roots_slowly) as client:
+        await first_request.wait()
+        moving_roots.folder = moving_roots.folders[1]
         await client.session.send_notification(types.RootsListChangedNotification())
-        assert "in 0001" in (await call(client, "read_file", file_path=f"{moving.now}/a.txt")).text
+        assert "in 0001" in (await call(client, "read_file", file_path=f"{moving_roots.folder}/a.txt")).text
         may_answer.set()
-        for _ in range(3):  # the answer is taken in meanwhile
+        for _ in range(3):  # give the server time to handle the answer
             await client.list_tools()
-        assert "in 0001" in (await call(client, "read_file", file_path=f"{moving.now}/a.txt")).text
+        assert "in 0001" in (await call(client, "read_file", file_path=f"{moving_roots.folder}/a.txt")).text
 
 
 @pytest.mark.requirement("roots.session")
-async def test_roots_that_a_client_lists_once_only_are_those_of_a_call_that_asks_too(
-    moving: Moving, monkeypatch: pytest.MonkeyPatch
+async def test_a_call_uses_the_roots_of_an_earlier_request_if_the_client_lists_them_only_once(
+    moving_roots: MovingRoots, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(client_workspaces, "ROOTS_WAIT_SECONDS", float(CEILING))
-    asked, second = 0, anyio.Event()
+    requests, second_request = 0, anyio.Event()
 
-    async def once(_context: Any) -> types.ListRootsResult | types.ErrorData:
-        nonlocal asked
-        asked += 1
-        if asked == 1:
-            await second.wait()
-            return types.ListRootsResult(roots=[types.Root(uri=FileUrl(moving.now.as_uri()))])
-        second.set()
-        for _ in range(3):  # the answer is taken in meanwhile
+    async def list_roots_once(_context: Any) -> types.ListRootsResult | types.ErrorData:
+        nonlocal requests
+        requests += 1
+        if requests == 1:
+            await second_request.wait()
+            return types.ListRootsResult(roots=[types.Root(uri=FileUrl(moving_roots.folder.as_uri()))])
+        second_request.set()
+        for _ in range(3):  # give the server time to handle the answer
             await client.list_tools()
         return types.ErrorData(code=-32000, message="you have asked already")
 
-    async with connected("memory", HANDSHAKE, None, list_roots_callback=once) as client:
-        assert "in 0000" in (await call(client, "read_file", file_path=f"{moving.now}/a.txt")).text
-    assert asked == 2
+    async with connected("memory", HANDSHAKE, None, list_roots_callback=list_roots_once) as client:
+        assert "in 0000" in (await call(client, "read_file", file_path=f"{moving_roots.folder}/a.txt")).text
+    assert requests == 2
 
 
-async def test_one_is_at_work_and_one_after_it_with_the_last_word() -> None:
-    state, taken, at_work, go_on = client_workspaces.RootsState(), list[Any](), anyio.Event(), anyio.Event()
-    follow_roots: Any = client_workspaces.follow_roots  # a notification is whatever it is given
+async def test_at_most_one_change_is_handled_and_only_the_latest_one_waits() -> None:
+    state, contexts, has_started, may_finish = client_workspaces.RootsState(), list[Any](), anyio.Event(), anyio.Event()
+    follow_roots: Any = client_workspaces.follow_roots  # the test passes numbers and strings as contexts
 
-    async def take(ctx: Any) -> None:
-        taken.append(ctx)
-        at_work.set()
-        await go_on.wait()
+    async def handle(ctx: Any) -> None:
+        contexts.append(ctx)
+        has_started.set()
+        await may_finish.wait()
 
     async with anyio.create_task_group() as tasks:
-        tasks.start_soon(follow_roots, state, "first", take)
-        await at_work.wait()
+        tasks.start_soon(follow_roots, state, "first", handle)
+        await has_started.wait()
         for number in range(100):
-            await follow_roots(state, number, take)
-        go_on.set()
-    assert taken == ["first", 99]
-    await follow_roots(state, "later", take)
-    assert taken == ["first", 99, "later"]
+            await follow_roots(state, number, handle)
+        may_finish.set()
+    assert contexts == ["first", 99]
+    await follow_roots(state, "later", handle)
+    assert contexts == ["first", 99, "later"]

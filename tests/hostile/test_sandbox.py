@@ -1,4 +1,4 @@
-"""Real commands in the real sandbox: what must fail fails, what people do works, and nothing is left on the disk."""
+"""Real commands in the real sandbox: forbidden actions fail, ordinary ones work, and nothing is left on the disk."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ import pytest
 
 from tests.fork_server import forked
 from tests.harness import write_config
-from tests.hostile.sandboxed import PROGRAM, READING, WORKING, Ran, run, run_confined, sandbox_for
+from tests.hostile.sandboxed import PROGRAM, READING, WORKING, CommandResult, run, run_confined, sandbox_for
 from tests.interaction.test_own_files import Person, workspace_client
 from tests.other_user import NOBODY
 from tests.variants import one_in
@@ -67,13 +67,15 @@ async def confinement(
     home: Path,
     settings: Sequence[Path] = (),
     writable: tuple[str, ...] = (),
-    consented: Mapping[str, str] = MappingProxyType({}),
+    consented_digests: Mapping[str, str] = MappingProxyType({}),
 ) -> BubblewrapConfinement:
     site = Site(home=str(home), read_only=tuple(map(str, settings)), writable=writable)
-    return await sandbox_for(site, consented)
+    return await sandbox_for(site, consented_digests)
 
 
-async def ran(home: Path, command: str, *roots: Path, network: Network = Network.OWN_LOOPBACK) -> Ran:
+async def run_in_sandbox(
+    home: Path, command: str, *roots: Path, network: Network = Network.OWN_LOOPBACK
+) -> CommandResult:
     sandbox = await confinement(home)
     try:
         view = replace(WORKING, network=network)
@@ -83,12 +85,12 @@ async def ran(home: Path, command: str, *roots: Path, network: Network = Network
 
 
 def environment_of(home: Path) -> dict[str, str]:
-    """The environment of commands, with a home of the test."""
+    """Return the environment of commands, with the test's home."""
     return command_environment({"HOME": str(home)}, os.environ)
 
 
 def listing(folder: Path) -> dict[str, tuple[int, bytes | None]]:
-    """Everything in a folder: mode, and content of files."""
+    """Return the mode of everything in a folder, with the content of files."""
     return {
         str(path.relative_to(folder)): (path.lstat().st_mode, path.read_bytes() if path.is_file() else None)
         for path in sorted(folder.rglob("*"))
@@ -96,12 +98,12 @@ def listing(folder: Path) -> dict[str, tuple[int, bytes | None]]:
 
 
 def start(argv: Sequence[str], folder: Path | None = None) -> subprocess.Popen[bytes]:
-    """Start a program outside the sandbox; it may read until it is ended."""
+    """Start a program outside the sandbox; its standard input stays open until it is killed."""
     return subprocess.Popen(argv, cwd=folder, stdin=subprocess.PIPE)
 
 
 def repository(folder: Path) -> Path:
-    """A git repository with one commit."""
+    """Make a git repository with one commit."""
     folder.mkdir(parents=True, exist_ok=True)
     git = ["git", "-c", "user.name=t", "-c", "user.email=t@example.org", "-c", "init.defaultBranch=main"]
     environment = {"PATH": os.environ["PATH"], "HOME": str(folder), "GIT_CONFIG_NOSYSTEM": "1"}
@@ -113,11 +115,11 @@ def repository(folder: Path) -> Path:
 
 
 def python(code: str) -> str:
-    """A shell command that runs Python code."""
+    """Return a shell command that runs Python code."""
     return f"/usr/bin/env python3 - <<'END'\n{code}\nEND"
 
 
-OUTSIDE = (
+FORBIDDEN_COMMANDS = (
     "echo x > /etc/x",
     "echo x >> ~/.bashrc",
     "mknod device c 1 3",
@@ -133,14 +135,14 @@ OUTSIDE = (
     "echo x > ~/.ssh/authorized_keys",
     "cat /etc/shadow",
 )
-"""Each must fail."""
+"""Each command must fail."""
 
 
 @pytest.mark.requirement("sandbox.outside")
-@pytest.mark.parametrize("command", OUTSIDE)
-async def test_what_lies_outside_cannot_be_read_or_changed(root: Path, home: Path, command: str) -> None:
+@pytest.mark.parametrize("command", FORBIDDEN_COMMANDS)
+async def test_files_outside_cannot_be_read_or_changed(root: Path, home: Path, command: str) -> None:
     before = listing(home)
-    result = await ran(home, command, root)
+    result = await run_in_sandbox(home, command, root)
     assert result.code != 0
     assert "secret" not in result.output
     assert listing(home) == before
@@ -149,12 +151,12 @@ async def test_what_lies_outside_cannot_be_read_or_changed(root: Path, home: Pat
 
 @pytest.mark.requirement("sandbox.outside")
 async def test_settings_without_a_secret_stay_readable(root: Path, home: Path) -> None:
-    assert "conda-forge" in (await ran(home, "cat ~/.condarc", root)).output
+    assert "conda-forge" in (await run_in_sandbox(home, "cat ~/.condarc", root)).output
 
 
 @pytest.mark.requirement("sandbox.outside")
-async def test_what_is_written_beside_a_root_in_a_private_folder_reaches_no_disk(root: Path, home: Path) -> None:
-    await ran(home, "echo x > ../beside; mkdir -p ../other/deep", root)
+async def test_writes_next_to_a_root_in_a_private_folder_reach_no_disk(root: Path, home: Path) -> None:
+    await run_in_sandbox(home, "echo x > ../beside; mkdir -p ../other/deep", root)
     assert sorted(path.name for path in root.parent.iterdir()) == ["home", "workspace"]
 
 
@@ -172,17 +174,17 @@ async def test_no_local_socket_outside_is_reached(root: Path, home: Path, place:
             server.bind(address)
         else:
             address = "s"
-            # A path of a test can be longer than an address may be.
+            # A test's path can be longer than a socket's address may be.
             descriptor = os.open(folder, os.O_RDONLY)
             server.bind(f"/proc/self/fd/{descriptor}/s")
             os.close(descriptor)
         server.listen()
         code = CONNECT.format(address=address)
         server.setblocking(False)
-        # Without the sandbox it is reached.
+        # Without the sandbox the connection works.
         await anyio.run_process([sys.executable, "-c", code], cwd=folder or root)
         server.accept()[0].close()
-        result = await ran(home, f"cd {folder or root}; " + python(code), root, network=network)
+        result = await run_in_sandbox(home, f"cd {folder or root}; " + python(code), root, network=network)
         assert result.code != 0
         assert "Error" in result.output
         with pytest.raises(BlockingIOError):
@@ -190,7 +192,7 @@ async def test_no_local_socket_outside_is_reached(root: Path, home: Path, place:
 
 
 @pytest.mark.requirement("sandbox.network")
-async def test_a_pair_of_sockets_works_and_cannot_be_led_elsewhere(root: Path, home: Path) -> None:
+async def test_socket_pairs_work_except_those_that_could_connect_elsewhere(root: Path, home: Path) -> None:
     code = """
 import socket
 for kind in (socket.SOCK_STREAM, socket.SOCK_SEQPACKET):
@@ -202,12 +204,12 @@ try:
 except OSError as error:
     print("refused", error.errno)
 """
-    result = await ran(home, python(code), root)
+    result = await run_in_sandbox(home, python(code), root)
     assert result.output.splitlines() == ["b'x'", "b'x'", "refused 93"]
 
 
 @pytest.mark.requirement("sandbox.network")
-async def test_without_network_nothing_is_reached_but_the_machine_itself(root: Path, home: Path) -> None:
+async def test_without_network_only_the_sandboxs_own_loopback_is_reached(root: Path, home: Path) -> None:
     code = """
 import socket
 server = socket.create_server(("127.0.0.1", 0))
@@ -220,23 +222,23 @@ for kind in (socket.SOCK_DGRAM, socket.SOCK_STREAM):
     except OSError as error:
         print(error.errno)
 """
-    result = await ran(home, python(code), root)
+    result = await run_in_sandbox(home, python(code), root)
     assert result.output.splitlines() == ["loopback", "101", "101"]
 
 
 @pytest.mark.requirement("sandbox.network")
 @pytest.mark.parametrize("network", [Network.OWN_LOOPBACK, Network.HOST])
-async def test_a_server_of_this_machine_is_reached_only_with_its_network(
+async def test_a_server_on_this_machine_is_reached_only_with_the_machines_network(
     root: Path, home: Path, network: Network
 ) -> None:
     with socket.create_server(("127.0.0.1", 0)) as server:
         code = f"import socket; socket.create_connection(('127.0.0.1', {server.getsockname()[1]}), 5); print('reached')"
-        result = await ran(home, python(code), root, network=network)
+        result = await run_in_sandbox(home, python(code), root, network=network)
     assert ("reached" in result.output.splitlines()) == (network is Network.HOST)
 
 
 @pytest.mark.requirement("sandbox.kernel")
-async def test_calls_that_lead_round_the_filter_are_refused(root: Path, home: Path) -> None:
+async def test_system_calls_that_would_bypass_the_filter_are_refused(root: Path, home: Path) -> None:
     code = """
 import ctypes, errno, platform
 call = ctypes.CDLL(None, use_errno=True).syscall
@@ -248,7 +250,7 @@ for number in (425, 426, 427, 435, *numbers):
 if platform.machine() == "x86_64":
     print(call(0x40000000 + 39), errno.errorcode[ctypes.get_errno()])
 """
-    result = await ran(home, python(code), root)
+    result = await run_in_sandbox(home, python(code), root)
     lines = result.output.splitlines()
     assert lines[:4] == ["-1 ENOSYS"] * 4
     assert lines[4:10] == ["-1 EPERM"] * 6
@@ -256,7 +258,7 @@ if platform.machine() == "x86_64":
 
 
 @pytest.mark.requirement("sandbox.processes")
-async def test_no_process_outside_is_seen_or_ended(root: Path, home: Path) -> None:
+async def test_no_process_outside_can_be_seen_or_killed(root: Path, home: Path) -> None:
     bystander = start(["sleep", "600"])
     try:
         pid = os.getpid()
@@ -265,30 +267,30 @@ async def test_no_process_outside_is_seen_or_ended(root: Path, home: Path) -> No
             f"kill -9 {bystander.pid}; kill -9 {pid}; true",
             "pkill -9 -f sleep; true",
         ):
-            await ran(home, command, root)
+            await run_in_sandbox(home, command, root)
             assert bystander.poll() is None
-        result = await ran(home, f"cat /proc/{pid}/environ || ls /proc | grep -c '^[0-9]'", root)
+        result = await run_in_sandbox(home, f"cat /proc/{pid}/environ || ls /proc | grep -c '^[0-9]'", root)
         assert int(result.output.splitlines()[-1]) < 10
         trace = f"import ctypes; print(ctypes.CDLL(None).ptrace(16, {pid}, 0, 0))"
-        assert (await ran(home, python(trace), root)).output.strip() == "-1"
+        assert (await run_in_sandbox(home, python(trace), root)).output.strip() == "-1"
     finally:
         bystander.kill()
         bystander.communicate()
 
 
 @pytest.mark.requirement("sandbox.processes")
-async def test_what_a_command_leaves_running_goes_on_and_can_be_ended(root: Path, home: Path) -> None:
+async def test_processes_that_a_command_leaves_behind_continue_and_can_be_ended(root: Path, home: Path) -> None:
     command = (
         f"setsid sleep 598 & (setsid setsid sleep 598 &) ; cp {shutil.which('sleep')} {root}/stays; {root}/stays 598 &"
     )
     sandbox = await confinement(home)
     spec = ProcessSpec(("/bin/bash", "-c", command), str(root), command_environment({}, os.environ))
-    confined = await sandbox.confine(spec, [str(root)], WORKING)
+    sandboxed_command = await sandbox.confine(spec, [str(root)], WORKING)
     broker = BrokeredStarter()
     try:
-        process = await broker.start(confined.spec)
+        process = await broker.start(sandboxed_command.spec)
         with anyio.fail_after(30):
-            await confined.begin(process.mount)
+            await sandboxed_command.begin(process.mount)
             assert (await process.wait()).code == 0
             assert await process.left_running()
             assert any("stays" in line for line in _command_lines())
@@ -297,7 +299,7 @@ async def test_what_a_command_leaves_running_goes_on_and_can_be_ended(root: Path
         process.close()
     finally:
         await broker.aclose()
-        await confined.release()
+        await sandboxed_command.release()
 
 
 def _command_lines() -> list[str]:
@@ -327,9 +329,9 @@ AUTO_RUN_CHANGES = (
     "echo x > link/settings.json",
     "echo x >> own-settings.json",
 )
-"""Each must fail, and the workspace be as before."""
+"""Each command must fail and leave the workspace as it was."""
 
-NEW = (
+NEW_AUTO_RUN_FILES = (
     "mkdir -p .vscode && echo x > .vscode/tasks.json",
     "echo x > .mcp.json",
     "echo {} > mcp.lock.json",
@@ -359,7 +361,7 @@ NEW = (
     "mkdir -p b y/refs y/objects; echo ref: refs/heads/main > b/HEAD; echo ../y > b/commondir",
     "mkdir -p b/refs b/objects; echo ref: x > b/HEAD; printf '[core]\\nbare = false\\nfsmonitor = ./x\\n' > b/config",
 )
-"""Each succeeds, and what programs outside obey is not there any more afterwards."""
+"""Each command succeeds, but afterwards the files that programs outside obey are no longer there."""
 
 
 @pytest.fixture
@@ -386,10 +388,10 @@ async def test_no_auto_run_file_is_changed_and_nothing_is_left(auto_run_root: Pa
     result = await run(sandbox, command, [str(auto_run_root)], environment_of(home))
     assert result.code != 0
     after = listing(auto_run_root)
-    # git and rm may have touched other files.
-    checked = {name for name in before if "objects" not in name and "index" not in name and "logs" not in name}
-    assert {name: after.get(name) for name in checked if _is_auto_run(name)} == {
-        name: before[name] for name in checked if _is_auto_run(name)
+    # git and rm may have changed other files.
+    names = {name for name in before if "objects" not in name and "index" not in name and "logs" not in name}
+    assert {name: after.get(name) for name in names if _is_auto_run(name)} == {
+        name: before[name] for name in names if _is_auto_run(name)
     }
     assert {name for name in after if _is_auto_run(name)} == {name for name in before if _is_auto_run(name)}
     assert result.changes == SandboxChanges()
@@ -402,9 +404,9 @@ def _is_auto_run(name: str) -> bool:
 
 
 @pytest.mark.requirement("sandbox.new_files")
-@pytest.mark.parametrize("command", one_in(4, NEW))
+@pytest.mark.parametrize("command", one_in(4, NEW_AUTO_RUN_FILES))
 @pytest.mark.parametrize("has_folder", [True, False], ids=["known client", "unknown client"])
-async def test_what_is_new_and_obeyed_by_programs_outside_is_moved_out_of_the_workspace(
+async def test_new_files_that_programs_outside_obey_are_moved_out_of_the_workspace(
     auto_run_root: Path, home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, command: str, *, has_folder: bool
 ) -> None:
     private, away = tmp_path.resolve() / "private", tmp_path.resolve() / "away"
@@ -413,12 +415,14 @@ async def test_what_is_new_and_obeyed_by_programs_outside_is_moved_out_of_the_wo
     absent = [auto_run_root / "absent-settings.json", auto_run_root / "absent" / "folder" / "settings.json"]
     sandbox = await confinement(home, settings=absent)
     monkeypatch.setattr(tempfile, "tempdir", str(away))
-    before = {path for path in AutoRunScanner().scan(str(auto_run_root)).paths if os.path.lexists(path)}
+    paths_before = {path for path in AutoRunScanner().scan(str(auto_run_root)).paths if os.path.lexists(path)}
     folder = (lambda: str(private)) if has_folder else None
     result = await run(sandbox, command, [str(auto_run_root)], environment_of(home), private_folder=folder)
     assert result.code == 0, result.output
-    found = AutoRunScanner().scan(str(auto_run_root)).paths
-    assert [path for path in found - before if not is_harmless(path, [str(auto_run_root)], found)] == []
+    paths_after = AutoRunScanner().scan(str(auto_run_root)).paths
+    assert [
+        path for path in paths_after - paths_before if not is_harmless(path, [str(auto_run_root)], paths_after)
+    ] == []
     assert not any(path.exists() for path in absent)
     assert result.changes.moved
     for old, new in result.changes.moved:
@@ -430,11 +434,11 @@ async def test_what_is_new_and_obeyed_by_programs_outside_is_moved_out_of_the_wo
 
 
 @pytest.mark.requirement("sandbox.new_files_elsewhere")
-async def test_what_is_moved_to_another_file_system_is_whole_and_bounded_and_outlives_the_session(
+async def test_files_moved_to_another_file_system_are_complete_and_bounded_and_outlive_the_session(
     root: Path, home: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    shared = Path("/dev/shm")
-    if not shared.is_dir() or shared.stat().st_dev == root.stat().st_dev:
+    shared_memory = Path("/dev/shm")
+    if not shared_memory.is_dir() or shared_memory.stat().st_dev == root.stat().st_dev:
         pytest.skip("not run: there is no other file system here")
     command = (
         "mkdir -p .vscode/deep .idea .fleet; echo work > .vscode/deep/a; ln -s a .vscode/deep/link;"
@@ -442,31 +446,33 @@ async def test_what_is_moved_to_another_file_system_is_whole_and_bounded_and_out
         "echo x > .envrc"
     )
     mode = stat.S_IMODE(root.stat().st_mode)
-    folders, other = PrivateFolders(str(root.parent)), tempfile.mkdtemp(dir=shared)
-    monkeypatch.setattr(tempfile, "tempdir", other)
+    folders, temporary_folder = PrivateFolders(str(root.parent)), tempfile.mkdtemp(dir=shared_memory)
+    monkeypatch.setattr(tempfile, "tempdir", temporary_folder)
     client = folders.folder("client")
     assert client is not None
     sandbox = await confinement(home)
     try:
         result = await run(sandbox, command, [str(root)], environment_of(home), private_folder=client.make)
         await folders.aclose()
-        # Another server begins, and removes what others have abandoned.
-        folders = PrivateFolders(other)
+        # Another server starts, and removes the folders that others have abandoned.
+        folders = PrivateFolders(temporary_folder)
         client = folders.folder("client")
         assert client is not None
         await anyio.to_thread.run_sync(client.make)
         await folders.aclose()
-        moved = {Path(old).name: Path(new) for old, new in result.changes.moved}
-        assert set(moved) == {".vscode", ".idea", ".fleet", ".claude", ".envrc"}, result.output
-        left = {name for name, new in moved.items() if new.parent == root}
-        assert left == {".idea", ".fleet"}
-        assert {path.name for path in root.iterdir()} == {moved[name].name for name in left}
-        assert len(list(moved[".fleet"].iterdir())) == COPIED_ENTRIES + 1
-        assert (moved[".vscode"] / "deep" / "link").read_text() == "work\n"
-        assert (moved[".vscode"] / "pipe").is_fifo()
-        assert moved[".claude"].readlink() == Path("/etc")
-        assert moved[".envrc"].read_text() == "x\n"
-        assert set(moved[".envrc"].parent.iterdir()) == {moved[name] for name in set(moved) - left}
+        new_paths = {Path(old).name: Path(new) for old, new in result.changes.moved}
+        assert set(new_paths) == {".vscode", ".idea", ".fleet", ".claude", ".envrc"}, result.output
+        renamed_in_place = {name for name, new in new_paths.items() if new.parent == root}
+        assert renamed_in_place == {".idea", ".fleet"}
+        assert {path.name for path in root.iterdir()} == {new_paths[name].name for name in renamed_in_place}
+        assert len(list(new_paths[".fleet"].iterdir())) == COPIED_ENTRIES + 1
+        assert (new_paths[".vscode"] / "deep" / "link").read_text() == "work\n"
+        assert (new_paths[".vscode"] / "pipe").is_fifo()
+        assert new_paths[".claude"].readlink() == Path("/etc")
+        assert new_paths[".envrc"].read_text() == "x\n"
+        assert set(new_paths[".envrc"].parent.iterdir()) == {
+            new_paths[name] for name in set(new_paths) - renamed_in_place
+        }
         notes = sandbox_notes(result.changes)
         assert len(notes) == 2
         assert "until the system clears its temporary files" in notes[0]
@@ -474,101 +480,101 @@ async def test_what_is_moved_to_another_file_system_is_whole_and_bounded_and_out
         assert stat.S_IMODE(root.stat().st_mode) == mode
     finally:
         sandbox.close()
-        shutil.rmtree(other)
+        shutil.rmtree(temporary_folder)
 
 
 @pytest.mark.requirement("sandbox.new_files")
-async def test_nothing_of_ours_stands_in_a_workspace_while_a_command_runs(root: Path, home: Path) -> None:
-    result = await ran(home, "find . | sort", root)
+async def test_the_sandbox_puts_nothing_into_the_workspace_while_a_command_runs(root: Path, home: Path) -> None:
+    result = await run_in_sandbox(home, "find . | sort", root)
     assert result.output == ".\n"
 
 
 @pytest.mark.requirement("sandbox.new_files")
-async def test_what_people_and_git_put_there_while_a_job_runs_stays(root: Path, home: Path) -> None:
+async def test_files_that_people_and_git_create_while_a_job_runs_stay(root: Path, home: Path) -> None:
     repository(root)
     commit = "git checkout -qb settings; mkdir .qwen; echo x > .qwen/settings.json; git add .qwen; {} commit -qm x"
     git = "git -c user.name=t -c user.email=t@example.org"
     await anyio.run_process(["bash", "-ec", f"{commit.format(git)}; git checkout -q main"], cwd=root)
-    consented: dict[str, str] = {}
-    sandbox = await confinement(home, consented=consented)
+    consented_digests: dict[str, str] = {}
+    sandbox = await confinement(home, consented_digests=consented_digests)
     environment = environment_of(home)
 
     def meanwhile() -> None:
         for name in ("settings.json", "tasks.json"):
             (root / ".vscode").mkdir(exist_ok=True)
             (root / ".vscode" / name).write_text("{}")
-            consented[str(root / ".vscode" / name)] = hashlib.sha256(b"{}").hexdigest()
+            consented_digests[str(root / ".vscode" / name)] = hashlib.sha256(b"{}").hexdigest()
 
-    async def by_git() -> None:
+    async def check_out_settings() -> None:
         command = "git checkout -q settings && git init -q x"
         await run(sandbox, command, [str(root)], environment, view=GIT)
 
     spec = ProcessSpec(("/bin/bash", "-c", "until [ -e end ]; do sleep 0.01; done"), str(root), environment)
-    confined = await sandbox.confine(spec, [str(root)], WORKING)
-    assert isinstance(confined, SandboxedCommand)
+    sandboxed_command = await sandbox.confine(spec, [str(root)], WORKING)
+    assert isinstance(sandboxed_command, SandboxedCommand)
     async with anyio.create_task_group() as group:
-        group.start_soon(run_confined, confined, 30, meanwhile)
+        group.start_soon(run_confined, sandboxed_command, 30, meanwhile)
         await until((root / ".vscode").exists)
-        await by_git()
+        await check_out_settings()
         (root / "end").touch()
-    assert await confined.release() == SandboxChanges()
+    assert await sandboxed_command.release() == SandboxChanges()
     assert (root / ".qwen" / "settings.json").exists()
 
 
 @pytest.mark.requirement("sandbox.new_files")
-async def test_consent_is_for_the_content_that_was_written_and_nothing_beside_it(root: Path, home: Path) -> None:
-    good, wanted = "good\n", (".envrc", ".vscode/tasks.json", ".qwen/agents/a.md", ".gemini/settings.json", ".mcp.json")
-    consented = {str(root / name): hashlib.sha256(good.encode()).hexdigest() for name in wanted}
-    consented[str(root / ".claude" / "settings.json")] = hashlib.sha256().hexdigest()
+async def test_consent_covers_the_written_content_and_nothing_next_to_it(root: Path, home: Path) -> None:
+    good, names = "good\n", (".envrc", ".vscode/tasks.json", ".qwen/agents/a.md", ".gemini/settings.json", ".mcp.json")
+    consented_digests = {str(root / name): hashlib.sha256(good.encode()).hexdigest() for name in names}
+    consented_digests[str(root / ".claude" / "settings.json")] = hashlib.sha256().hexdigest()
     (root / ".claude").mkdir()
     (root / ".claude" / "settings.json").write_text(good)
-    sandbox = await confinement(home, consented=consented)
+    sandbox = await confinement(home, consented_digests=consented_digests)
 
     def meanwhile() -> None:
-        for name in wanted:
+        for name in names:
             (root / name).parent.mkdir(parents=True, exist_ok=True)
             (root / name).write_text(good)
         (root / ".claude" / "settings.json").unlink()
-        # What a job does as soon as it sees the files: other content, content beside it, a link in its place.
+        # A job does this as soon as it sees the files: it changes one, adds another and replaces one with a link.
         (root / ".envrc").write_text("evil\n")
         (root / ".qwen" / "agents" / "b.md").write_text("evil\n")
         (root / ".gemini" / "settings.json").unlink()
         (root / ".gemini" / "settings.json").symlink_to(root / ".mcp.json")
 
     spec = ProcessSpec(("/bin/bash", "-c", "true"), str(root), environment_of(home))
-    confined = await sandbox.confine(spec, [str(root)], WORKING)
-    assert isinstance(confined, SandboxedCommand)
-    await run_confined(confined, 30, meanwhile)
-    changes = await confined.release()
+    sandboxed_command = await sandbox.confine(spec, [str(root)], WORKING)
+    assert isinstance(sandboxed_command, SandboxedCommand)
+    await run_confined(sandboxed_command, 30, meanwhile)
+    changes = await sandboxed_command.release()
     assert [Path(old).name for old, _ in changes.moved] == [".envrc", ".gemini", ".qwen"]
     assert replace(changes, moved=()) == SandboxChanges()
     assert (root / ".mcp.json").read_text() == (root / ".vscode" / "tasks.json").read_text() == good
 
 
-STEPS = {
+STEP_KINDS = {
     "a list of steps": "mkdir $R; echo 'exec ./x' > $R/git-rebase-todo",
-    "a list of steps that is continued": "mkdir $R; printf 'pick a\n\tx ./x\n' > $R/git-rebase-todo",
+    "a list of steps with a tab": "mkdir $R; printf 'pick a\n\tx ./x\n' > $R/git-rebase-todo",
     "a strategy": "mkdir $R; echo pick a > $R/git-rebase-todo; echo /../x > $R/strategy",
     "a strategy of two lines": "mkdir $R; printf 'ort\n/../x' > $R/strategy",
     "options of picks": "mkdir $S; printf '[options]\n\tSTRATEGY = x\n' > $S/opts",
     "a link": "mkdir steps; echo 'exec ./x' > steps/git-rebase-todo; ln -s ../steps $R",
     "a list that is a link": "mkdir $R; echo pick a > steps; ln -s ../../steps $R/git-rebase-todo",
     "a folder that looks like a repository": "mkdir $R; echo 'exec ./x' > $R/git-rebase-todo; touch $R/HEAD",
-    "what is hidden behind others": "mkdir $R; touch $R/a{1..60}; echo 'exec ./x' > $R/git-rebase-todo",
+    "a step after many other files": "mkdir $R; touch $R/a{1..60}; echo 'exec ./x' > $R/git-rebase-todo",
 }
 
 
 @pytest.mark.requirement("sandbox.steps")
-async def test_steps_that_git_would_go_on_with_are_moved_away_where_they_run_something(root: Path, home: Path) -> None:
+async def test_steps_that_git_would_continue_are_moved_away_if_they_run_something(root: Path, home: Path) -> None:
     repository(root)
     sandbox = await confinement(home)
-    for what, command in STEPS.items():
+    for step_kind, command in STEP_KINDS.items():
         place = "sequencer" if "$S" in command else "rebase-merge"
         paths = "R=.git/rebase-merge S=.git/sequencer;"
         result = await run(sandbox, f"{paths} {command}", [str(root)], environment_of(home))
-        assert [old for old, _ in result.changes.moved] == [str(root / ".git" / place)], (what, result.output)
+        assert [old for old, _ in result.changes.moved] == [str(root / ".git" / place)], (step_kind, result.output)
         await anyio.run_process(["rm", "-rf", "steps"], cwd=root)
-    # Those that a person has begun, too, once a command has added something to run.
+    # Steps that a person has begun are moved too, once a command has added something to run.
     steps = root / ".git" / "rebase-merge"
     steps.mkdir()
     (steps / "git-rebase-todo").write_text("exec make test\npick a\nexec make test\n")
@@ -581,7 +587,7 @@ async def test_steps_that_git_would_go_on_with_are_moved_away_where_they_run_som
 
 @pytest.mark.requirement("sandbox.steps")
 @pytest.mark.parametrize("view", [WORKING, GIT], ids=["unasked", "git alone"])
-async def test_a_rebase_and_picks_with_conflicts_go_on_in_later_commands(
+async def test_later_commands_can_continue_a_rebase_and_cherry_picks_with_conflicts(
     root: Path, home: Path, view: CommandView
 ) -> None:
     repository(root)
@@ -593,19 +599,19 @@ async def test_a_rebase_and_picks_with_conflicts_go_on_in_later_commands(
     await anyio.run_process(["bash", "-ec", prepare], cwd=root)
     sandbox = await confinement(home)
 
-    async def ran(command: str) -> Ran:
+    async def run_git(command: str) -> CommandResult:
         result = await run(sandbox, command, [str(root)], environment_of(home), view=view)
         assert result.changes == SandboxChanges(), result.output
         return result
 
-    for begin, go_on, steps in (
+    for beginning, continuation, steps in (
         ("checkout -q other && {} rebase main", "rebase --continue", "rebase-merge"),
         ("checkout -q picks && {} cherry-pick -X patience other@{{1}} other@{{0}}", "cherry-pick --skip", "sequencer"),
     ):
-        assert (await ran(f"{git} {begin.format(git)}")).code != 0
+        assert (await run_git(f"{git} {beginning.format(git)}")).code != 0
         assert (root / ".git" / steps).exists()
         for number in (1, 2):
-            await ran(f"echo done {number} > file; git add file; {git} {go_on}")
+            await run_git(f"echo done {number} > file; git add file; {git} {continuation}")
         assert not (root / ".git" / steps).exists()
     with_steps = f"git checkout -q main; {git} rebase -q --reschedule-failed-exec -x false HEAD~1"
     result = await run(sandbox, with_steps, [str(root)], environment_of(home), view=view)
@@ -616,7 +622,7 @@ async def test_a_rebase_and_picks_with_conflicts_go_on_in_later_commands(
 
 
 @pytest.mark.requirement("sandbox.git")
-async def test_what_a_hook_or_a_job_makes_while_git_is_at_work_is_told_or_moved(root: Path, home: Path) -> None:
+async def test_files_that_a_hook_or_a_job_creates_while_git_works_are_reported_or_moved(root: Path, home: Path) -> None:
     repository(root)
     hook = root / ".git" / "hooks" / "pre-commit"
     hook.parent.mkdir(exist_ok=True)
@@ -624,24 +630,24 @@ async def test_what_a_hook_or_a_job_makes_while_git_is_at_work_is_told_or_moved(
     hook.chmod(0o755)
     sandbox = await confinement(home)
     environment, git = environment_of(home), "git -c user.name=t -c user.email=t@example.org"
-    by_hook = await run(sandbox, f"{git} commit -qm x --allow-empty", [str(root)], environment, view=GIT)
-    assert set(by_hook.changes.changed) == {str(root / ".mcp.json"), str(root / ".git" / "config")}
+    hook_result = await run(sandbox, f"{git} commit -qm x --allow-empty", [str(root)], environment, view=GIT)
+    assert set(hook_result.changes.changed) == {str(root / ".mcp.json"), str(root / ".git" / "config")}
     hook.unlink()
 
-    async def by_git() -> None:
+    async def make_branch() -> None:
         await run(sandbox, "git branch x", [str(root)], environment, view=GIT)
 
     spec = ProcessSpec(
         ("/bin/bash", "-c", "mkdir .qwen; until [ -e end ]; do sleep 0.01; done"), str(root), environment
     )
-    confined = await sandbox.confine(spec, [str(root)], WORKING)
-    assert isinstance(confined, SandboxedCommand)
+    sandboxed_command = await sandbox.confine(spec, [str(root)], WORKING)
+    assert isinstance(sandboxed_command, SandboxedCommand)
     async with anyio.create_task_group() as group:
-        group.start_soon(run_confined, confined)
+        group.start_soon(run_confined, sandboxed_command)
         await until((root / ".qwen").exists)
-        await by_git()
+        await make_branch()
         (root / "end").touch()
-    changes = await confined.release()
+    changes = await sandboxed_command.release()
     assert [old for old, _ in changes.moved] == [str(root / ".qwen")]
 
 
@@ -659,7 +665,7 @@ async def test_what_a_hook_or_a_job_makes_while_git_is_at_work_is_told_or_moved(
         "git branch -q x && git branch -q -u origin/main x && git branch -q -m x y && git branch -q -d y",
     ],
 )
-async def test_commands_of_git_alone_do_what_they_do_outside(root: Path, home: Path, command: str) -> None:
+async def test_commands_of_git_alone_work_as_they_do_outside(root: Path, home: Path, command: str) -> None:
     (root / "seed").mkdir()
     repository(root / "seed")
     (root / "seed" / ".mcp.json").write_text("{}")
@@ -690,11 +696,11 @@ async def test_commands_of_git_alone_do_what_they_do_outside(root: Path, home: P
         "git rebase --continue",
     ],
 )
-async def test_what_hooks_of_another_repository_or_a_list_of_steps_write_is_told(
+async def test_files_written_by_hooks_of_another_repository_or_by_a_list_of_steps_are_reported(
     root: Path, home: Path, command: str
 ) -> None:
     repository(root)
-    other = repository(root / "node_modules" / "x")
+    other_repository = repository(root / "node_modules" / "x")
     evil = root / "evil.sh"
     evil.write_text(
         f"#!/bin/sh\ncd {root}; mkdir .vscode; echo x > .vscode/tasks.json; echo x > .envrc\n"
@@ -702,7 +708,7 @@ async def test_what_hooks_of_another_repository_or_a_list_of_steps_write_is_told
     )
     evil.chmod(0o755)
     for hook in ("pre-commit", "pre-receive"):
-        shutil.copy(evil, other / ".git" / "hooks" / hook)
+        shutil.copy(evil, other_repository / ".git" / "hooks" / hook)
     prepare = (
         "git config alias.x '!echo x'; git config user.email t@example.org; git config user.name t; cp -r .git/config "
         "node_modules/x/.git; GIT_SEQUENCE_EDITOR='sed -i 1s/pick/edit/' git rebase -q -i --root 2>&-; "
@@ -730,7 +736,7 @@ async def test_what_hooks_of_another_repository_or_a_list_of_steps_write_is_told
         ],
     ),
 )
-async def test_commands_of_git_alone_tell_nothing_of_what_is_tracked_or_was_there(
+async def test_commands_of_git_alone_report_no_files_that_are_tracked_or_were_there_before(
     root: Path, home: Path, command: str
 ) -> None:
     repository(root)
@@ -748,10 +754,10 @@ async def test_commands_of_git_alone_tell_nothing_of_what_is_tracked_or_was_ther
 
 
 @pytest.mark.requirement("sandbox.consent")
-async def test_what_a_person_has_allowed_is_written_and_nothing_else(auto_run_root: Path, home: Path) -> None:
+async def test_a_command_writes_the_files_that_a_person_allowed_and_no_others(auto_run_root: Path, home: Path) -> None:
     sandbox = await confinement(home)
-    opened = (str(auto_run_root / "present" / ".vscode" / "settings.json"), str(auto_run_root / ".mcp.json"))
-    view = replace(WORKING, writable=opened)
+    writable = (str(auto_run_root / "present" / ".vscode" / "settings.json"), str(auto_run_root / ".mcp.json"))
+    view = replace(WORKING, writable=writable)
     command = (
         "echo new > present/.vscode/settings.json; echo {} > .mcp.json; echo x > .envrc;"
         " sed -i s/new/newer/ present/.vscode/settings.json; echo x > present/.vscode/tasks.json;"
@@ -762,12 +768,12 @@ async def test_what_a_person_has_allowed_is_written_and_nothing_else(auto_run_ro
     assert (auto_run_root / ".mcp.json").read_text() == "{}\n"
     assert not (auto_run_root / ".git" / "hooks" / "pre-commit").exists()
     assert [old for old, _ in result.changes.moved] == [str(auto_run_root / ".envrc")]
-    # It stands in the folder that had to be writable, so it can only be told.
+    # The new file is in the folder that had to be writable, so it can only be reported.
     assert result.changes.changed == (str(auto_run_root / "present" / ".vscode"),)
 
 
 @pytest.mark.requirement("sandbox.consent")
-async def test_what_the_operator_names_is_written_by_every_command(auto_run_root: Path, home: Path) -> None:
+async def test_every_command_can_write_the_files_that_the_operator_names(auto_run_root: Path, home: Path) -> None:
     sandbox = await confinement(home, writable=(".vscode", "present/.vscode"))
     command = "mkdir .vscode; echo x > .vscode/tasks.json; echo x > present/.vscode/tasks.json; echo x > .envrc"
     result = await run(sandbox, command, [str(auto_run_root)], environment_of(home))
@@ -779,7 +785,7 @@ async def test_what_the_operator_names_is_written_by_every_command(auto_run_root
 
 
 @pytest.mark.requirement("sandbox.temporary")
-async def test_the_temporary_folder_lasts_from_command_to_command_and_is_seen_by_nobody_else(
+async def test_the_temporary_folder_is_kept_between_commands_and_is_seen_by_nobody_else(
     root: Path, home: Path, tmp_path: Path
 ) -> None:
     private = tmp_path.resolve() / "private"
@@ -789,14 +795,14 @@ async def test_the_temporary_folder_lasts_from_command_to_command_and_is_seen_by
     own = dict[str, Any](private_folder=lambda: str(private))
     first = await run(sandbox, "umask 0; echo kept > /var/tmp/file && mktemp -d", [str(root)], environment, **own)
     second = await run(sandbox, "cat /var/tmp/file; test -d $(ls -d $TMPDIR/tmp.*)", [str(root)], environment, **own)
-    other = await run(sandbox, "cat /var/tmp/file", [str(root)], environment)
+    third = await run(sandbox, "cat /var/tmp/file", [str(root)], environment)
     assert (first.code, second.code, second.output) == (0, 0, "kept\n")
-    assert other.code != 0
+    assert third.code != 0
     assert (private / "work" / "file").read_text() == "kept\n"
 
 
 @pytest.mark.requirement("sandbox.temporary")
-async def test_links_that_a_command_leaves_in_its_temporary_folder_lead_no_mount_astray(home: Path) -> None:
+async def test_links_that_a_command_leaves_in_its_temporary_folder_redirect_no_mount(home: Path) -> None:
     folder = Path(tempfile.mkdtemp(prefix="workspace-", dir="/tmp"))
     private = home.parent / "private"
     private.mkdir()
@@ -813,7 +819,7 @@ async def test_links_that_a_command_leaves_in_its_temporary_folder_lead_no_mount
 
 
 @pytest.mark.requirement("sandbox.temporary")
-async def test_a_temporary_folder_that_has_become_too_large_is_emptied_and_that_is_told(
+async def test_a_temporary_folder_that_has_become_too_large_is_emptied_and_the_result_says_so(
     root: Path, home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     private = tmp_path.resolve() / "private"
@@ -836,46 +842,46 @@ async def test_a_temporary_folder_that_has_become_too_large_is_emptied_and_that_
 
 
 @pytest.mark.requirement("sandbox.temporary")
-async def test_the_tmp_of_a_command_that_only_reads_is_limited_while_it_runs(
-    root: Path, home: Path, tmp_path: Path
-) -> None:
+async def test_the_tmp_of_a_reading_command_is_limited_while_it_runs(root: Path, home: Path, tmp_path: Path) -> None:
     private = tmp_path.resolve() / "private"
     private.mkdir()
     sandbox = await sandbox_for(Site(home=str(home), temporary_bytes=1024**2))
     spec = ProcessSpec(("/bin/true",), str(root), environment_of(home))
     for view in (READING, WORKING):
-        confined = await sandbox.confine(spec, [str(root)], view, lambda: str(private))
-        assert isinstance(confined, SandboxedCommand)
-        await run_confined(confined)
-        folders, most_bytes = confined.limited_folders()
+        sandboxed_command = await sandbox.confine(spec, [str(root)], view, lambda: str(private))
+        assert isinstance(sandboxed_command, SandboxedCommand)
+        await run_confined(sandboxed_command)
+        folders, byte_limit = sandboxed_command.limited_folders()
         assert all(Path(folder).is_relative_to(private) for folder in folders)
-        assert (bool(folders), most_bytes) == ((True, 1024**2) if view is READING else (False, 0))
-        await confined.release()
+        assert (bool(folders), byte_limit) == ((True, 1024**2) if view is READING else (False, 0))
+        await sandboxed_command.release()
 
 
 @pytest.mark.requirement("sandbox.roots")
 @pytest.mark.parametrize("target", ["/", "../../outside", "secrets"])
-async def test_a_folder_swapped_for_a_link_before_the_mount_runs_nothing(root: Path, home: Path, target: str) -> None:
+async def test_nothing_runs_if_a_folder_is_swapped_for_a_link_before_the_mount(
+    root: Path, home: Path, target: str
+) -> None:
     repository(root / "vendor" / "x")
     (root.parent / "outside" / "x" / ".git" / "hooks").mkdir(parents=True)
     spec = ProcessSpec(("/bin/bash", "-c", "echo ran; touch ran"), str(root), environment_of(home))
-    confined = await (await confinement(home)).confine(spec, [str(root)], WORKING)
-    assert isinstance(confined, SandboxedCommand)
+    sandboxed_command = await (await confinement(home)).confine(spec, [str(root)], WORKING)
+    assert isinstance(sandboxed_command, SandboxedCommand)
 
     def swap() -> None:
         (root / "vendor").rename(root / "moved")
         (root / "vendor").symlink_to(target)
 
     with suppress(ToolError):
-        code, output = await run_confined(confined, before_mounts=swap)
+        code, output = await run_confined(sandboxed_command, before_mounts=swap)
         assert code != 0
         assert "ran\n" not in output
-    await confined.release()
+    await sandboxed_command.release()
     assert not (root / "ran").exists()
 
 
 @pytest.mark.requirement("sandbox.roots")
-async def test_a_folder_that_is_swapped_all_the_time_never_shows_what_lies_outside(root: Path, home: Path) -> None:
+async def test_a_folder_that_is_swapped_all_the_time_never_gives_access_to_the_outside(root: Path, home: Path) -> None:
     outside = root.parent / "outside"
     for folder in (root / "a" / ".git" / "hooks", outside / "hooks", root / "b"):
         folder.mkdir(parents=True)
@@ -887,11 +893,11 @@ async def test_a_folder_that_is_swapped_all_the_time_never_shows_what_lies_outsi
         for _ in range(40):
             command = "for f in a/.git b/.git ../outside; do echo x > $f/escaped; done; true"
             spec = ProcessSpec(("/bin/bash", "-c", command), str(root), environment_of(home))
-            confined = await sandbox.confine(spec, [str(root)], WORKING)
-            assert isinstance(confined, SandboxedCommand)
+            sandboxed_command = await sandbox.confine(spec, [str(root)], WORKING)
+            assert isinstance(sandboxed_command, SandboxedCommand)
             with suppress(ToolError):
-                await run_confined(confined)
-            await confined.release()
+                await run_confined(sandboxed_command)
+            await sandboxed_command.release()
             assert not (outside / "escaped").exists()
     finally:
         swapper.kill()
@@ -915,7 +921,7 @@ async def test_git_commits_branches_and_stashes(root: Path, home: Path) -> None:
         f"{git} commit -qm three; git checkout -q main; git merge -q side; echo 4 > file; {git} stash -q; git gc -q; "
         "git status --porcelain; git log --oneline | wc -l; git fsck"
     )
-    result = await ran(home, command, root)
+    result = await run_in_sandbox(home, command, root)
     assert (result.code, result.output.strip().splitlines()[0]) == (0, "3")
     assert result.changes == SandboxChanges()
     status = await anyio.run_process(["git", "status", "--porcelain"], cwd=root)
@@ -923,7 +929,7 @@ async def test_git_commits_branches_and_stashes(root: Path, home: Path) -> None:
 
 
 @pytest.mark.requirement("sandbox.git")
-async def test_python_works_with_pools_of_processes_and_environments(root: Path, home: Path) -> None:
+async def test_python_can_use_process_pools_and_virtual_environments(root: Path, home: Path) -> None:
     (root / "pool.py").write_text(
         "from concurrent.futures import ProcessPoolExecutor\n"
         "import multiprocessing\n"
@@ -932,23 +938,25 @@ async def test_python_works_with_pools_of_processes_and_environments(root: Path,
         "        with ProcessPoolExecutor(2, mp_context=multiprocessing.get_context(method)) as pool:\n"
         "            print(sum(pool.map(abs, range(10))))\n"
     )
-    result = await ran(home, "python3 pool.py && python3 -m venv --without-pip v && v/bin/python -c 'print(7)'", root)
+    result = await run_in_sandbox(
+        home, "python3 pool.py && python3 -m venv --without-pip v && v/bin/python -c 'print(7)'", root
+    )
     assert result.output.splitlines() == ["45", "45", "7"]
 
 
 @pytest.mark.requirement("sandbox.git")
 @pytest.mark.skipif(shutil.which("node") is None, reason="not run: node is not installed")
-async def test_node_starts_children(root: Path, home: Path) -> None:
+async def test_node_can_start_child_processes(root: Path, home: Path) -> None:
     (root / "child.js").write_text("process.send(42); process.disconnect()")
     (root / "main.js").write_text("require('child_process').fork('./child.js').on('message', m => console.log(m))")
-    assert (await ran(home, "node main.js", root)).output.strip() == "42"
+    assert (await run_in_sandbox(home, "node main.js", root)).output.strip() == "42"
 
 
 @pytest.mark.requirement("sandbox.git")
 async def test_temporary_files_and_shared_memory_work_and_are_gone_afterwards(root: Path, home: Path) -> None:
     mark = f"coretools-test-{os.getpid()}"
     command = f"for d in /tmp /var/tmp /dev/shm $(dirname $(mktemp)); do echo x > $d/{mark} && cat $d/{mark}; done"
-    result = await ran(home, command, root)
+    result = await run_in_sandbox(home, command, root)
     assert result.output.split() == ["x"] * 4
     assert not any((Path(folder) / mark).exists() for folder in ("/tmp", "/var/tmp", "/dev/shm"))
 
@@ -961,7 +969,7 @@ NAMES = ["with space", "with\nline", "-leading", "quote'\"", "ünïcode", "$(tou
 async def test_roots_of_any_name_are_writable_and_left_clean(tmp_path: Path, home: Path, name: str) -> None:
     folder = tmp_path.resolve() / name
     folder.mkdir()
-    result = await ran(home, "pwd; echo x > made; echo y > .mcp.json", folder)
+    result = await run_in_sandbox(home, "pwd; echo x > made; echo y > .mcp.json", folder)
     assert result.code == 0
     assert result.output.startswith(f"{folder}\n")
     assert [old for old, _ in result.changes.moved] == [str(folder / ".mcp.json")]
@@ -969,58 +977,58 @@ async def test_roots_of_any_name_are_writable_and_left_clean(tmp_path: Path, hom
 
 
 @pytest.mark.requirement("sandbox.roots")
-async def test_several_roots_one_in_the_other_and_none_through_a_link(tmp_path: Path, home: Path) -> None:
+async def test_nested_roots_are_writable_and_a_root_that_is_a_link_is_not(tmp_path: Path, home: Path) -> None:
     base = tmp_path.resolve()
-    first, inner, other, beside = base / "a", base / "a" / "in", base / "b", base / "c"
-    for folder in (first, inner, other, beside):
+    first, inner, second, linked_folder = base / "a", base / "a" / "in", base / "b", base / "c"
+    for folder in (first, inner, second, linked_folder):
         folder.mkdir()
-    (base / "to-c").symlink_to(beside)
-    command = f"echo 1 > {first}/x; echo 1 > {inner}/x; echo 1 > {other}/x; echo 1 > {beside}/x"
-    result = await ran(home, command, first, inner, other, base / "to-c")
+    (base / "to-c").symlink_to(linked_folder)
+    command = f"echo 1 > {first}/x; echo 1 > {inner}/x; echo 1 > {second}/x; echo 1 > {linked_folder}/x"
+    result = await run_in_sandbox(home, command, first, inner, second, base / "to-c")
     assert result.code != 0
-    assert [(folder / "x").exists() for folder in (first, inner, other, beside)] == [True, True, True, False]
-    assert all(not path.name.startswith(".") for folder in (first, inner, other) for path in folder.iterdir())
+    assert [(folder / "x").exists() for folder in (first, inner, second, linked_folder)] == [True, True, True, False]
+    assert all(not path.name.startswith(".") for folder in (first, inner, second) for path in folder.iterdir())
 
 
 @pytest.mark.requirement("sandbox.limits")
 async def test_a_file_stops_growing_at_the_limit(root: Path, home: Path) -> None:
     sandbox = await confinement(home)
     spec = ProcessSpec(("/bin/bash", "-c", "ulimit -f 1000; dd if=/dev/zero of=big bs=1M count=64"), str(root), {})
-    confined = await sandbox.confine(spec, [str(root)], WORKING)
-    assert isinstance(confined, SandboxedCommand)
-    code, _ = await run_confined(confined)
-    await confined.release()
+    sandboxed_command = await sandbox.confine(spec, [str(root)], WORKING)
+    assert isinstance(sandboxed_command, SandboxedCommand)
+    code, _ = await run_confined(sandboxed_command)
+    await sandboxed_command.release()
     assert code != 0
     assert (root / "big").stat().st_size <= 1000 * 1024
 
 
 @pytest.mark.requirement("sandbox.limits")
 @pytest.mark.skipif(not is_root(), reason="not run: only root needs a control group")
-async def test_root_cannot_start_processes_without_end(root: Path, home: Path) -> None:
+async def test_root_cannot_start_an_endless_number_of_processes(root: Path, home: Path) -> None:
     sandbox = await confinement(home)
     code = f"""
 import os, signal
-started = []
+pids = []
 try:
     for _ in range({GROUP_PROCESSES} + 50):
         pid = os.fork()
         if pid == 0:
             signal.pause()
-        started.append(pid)
+        pids.append(pid)
     print("no limit")
 except BlockingIOError:
-    print("stopped", len(started) <= {GROUP_PROCESSES})
-for pid in started:
+    print("stopped", len(pids) <= {GROUP_PROCESSES})
+for pid in pids:
     os.kill(pid, signal.SIGKILL)
 """
     spec = ProcessSpec(("/bin/bash", "-c", python(code)), str(root), command_environment({}, os.environ))
-    confined = await sandbox.confine(spec, [str(root)], WORKING)
-    entrance = confined.spec.limits.group
+    sandboxed_command = await sandbox.confine(spec, [str(root)], WORKING)
+    entrance = sandboxed_command.spec.limits.group
     if entrance is None:
         pytest.skip("not run: no control group can be made here")
-    assert isinstance(confined, SandboxedCommand)
-    _, output = await run_confined(confined, 50)
-    await confined.release()
+    assert isinstance(sandboxed_command, SandboxedCommand)
+    _, output = await run_confined(sandboxed_command, 50)
+    await sandboxed_command.release()
     assert output.strip() == "stopped True"
     group = Path(entrance).parent
     await until(lambda: not (group / "cgroup.procs").read_text())
@@ -1028,8 +1036,8 @@ for pid in started:
     assert not group.exists()
 
 
-async def ran_by_nobody(root: Path, home: Path, command: str, meanwhile: str = "true") -> dict[str, Any]:
-    """How a command ended in the sandbox of a user without rights, to whom all of the workspace belongs."""
+async def run_as_nobody(root: Path, home: Path, command: str, meanwhile: str = "true") -> dict[str, Any]:
+    """Run a command in the sandbox as a user without rights who owns the whole workspace; return the result."""
     for folder in (root, home):
         for path in (folder, *folder.rglob("*")):
             os.chown(path, NOBODY, NOBODY, follow_symlinks=False)
@@ -1037,46 +1045,46 @@ async def ran_by_nobody(root: Path, home: Path, command: str, meanwhile: str = "
         with suppress(PermissionError):
             if parent.stat().st_uid == os.geteuid() and not parent.stat().st_mode & 0o001:
                 parent.chmod(parent.stat().st_mode | 0o011)
-    ended = await anyio.run_process(
+    process = await anyio.run_process(
         [sys.executable, *forked([str(PROGRAM), str(root), str(home), "working", command])],
         env={**os.environ, "MEANWHILE": meanwhile},
         check=False,
     )
-    assert ended.returncode == 0, ended.stderr.decode()
-    return json.loads(ended.stdout)
+    assert process.returncode == 0, process.stderr.decode()
+    return json.loads(process.stdout)
 
 
 @pytest.mark.requirement("sandbox.closed_folders")
-@pytest.mark.skipif(os.geteuid() != 0, reason="not run: only for a user without rights a folder can be closed")
-async def test_a_folder_that_a_command_closes_hides_nothing_that_is_new_in_it(root: Path, home: Path) -> None:
+@pytest.mark.skipif(os.geteuid() != 0, reason="not run: only root can become a user without rights")
+async def test_a_folder_that_a_command_makes_unreadable_hides_no_new_files(root: Path, home: Path) -> None:
     new = "x/deep/.envrc", ".git/hooks", "y/.vscode", ".mcp.json", "z/.qwen"
     command = """
     git init -q; rm -rf .git/hooks; mkdir -p .git/hooks x/deep y/.vscode z/.qwen
     for file in x/deep/.envrc .git/hooks/pre-commit y/.vscode/tasks.json .mcp.json z/.qwen/a; do echo x > $file; done
     chmod 000 x/deep y/.vscode; chmod 111 x .git; chmod 444 y; chmod 555 z/.qwen z .
     """
-    result = await ran_by_nobody(root, home, command)
+    result = await run_as_nobody(root, home, command)
     assert sorted(old for old, _ in result["changes"]["moved"]) == sorted(str(root / name) for name in new), result
     assert not any((root / name).exists() for name in new)
     assert result["changes"]["unmovable"] == []
 
 
 @pytest.mark.requirement("sandbox.closed_folders")
-@pytest.mark.skipif(os.geteuid() != 0, reason="not run: only for a user without rights a folder can be closed")
+@pytest.mark.skipif(os.geteuid() != 0, reason="not run: only root can become a user without rights")
 @pytest.mark.parametrize("meanwhile", ["true", "chmod -R u=rwX '{}'"], ids=["closed", "opened meanwhile"])
-async def test_a_folder_that_cannot_be_looked_into_stays_as_it_is(root: Path, home: Path, meanwhile: str) -> None:
+async def test_a_folder_that_cannot_be_read_stays_as_it_is(root: Path, home: Path, meanwhile: str) -> None:
     folders = {mode: root / "a" / f"{mode:o}" for mode in (0o111, 0o444, 0o333, 0o000)}
     repository(root / "b")
-    folders[0o555] = root / "b" / ".git"  # listed, and to be kept in part
+    folders[0o555] = root / "b" / ".git"  # can be listed, and a part of it must not change
     folders[0o101] = root / "b" / ".git" / "modules" / "m"
-    for mode, closed in folders.items():
+    for mode, folder in folders.items():
         for name in (".envrc", ".vscode/tasks.json", "sub/.mcp.json", "hooks/pre-commit", ".git/config"):
             if mode not in (0o555, 0o101) or name.startswith("hooks"):
-                (closed / name).parent.mkdir(parents=True, exist_ok=True)
-                (closed / name).write_text("the person's")
+                (folder / name).parent.mkdir(parents=True, exist_ok=True)
+                (folder / name).write_text("the person's")
     before = listing(root)
-    for mode, closed in reversed(folders.items()):
-        closed.chmod(mode)
+    for mode, folder in reversed(folders.items()):
+        folder.chmod(mode)
     command = """
     for closed in a/* b/.git/modules/m b/.git; do
         chmod 755 $closed; mv $closed $closed.moved; mkdir -p $closed/hooks $closed/.git $closed/sub
@@ -1085,15 +1093,15 @@ async def test_a_folder_that_cannot_be_looked_into_stays_as_it_is(root: Path, ho
         done
     done 2>&1
     """
-    result = await ran_by_nobody(root, home, command, meanwhile.format(root / "a"))
-    # That of the repository can be looked into, and what is new in it is moved away.
+    result = await run_as_nobody(root, home, command, meanwhile.format(root / "a"))
+    # The repository's folder can be read, and new files in it are moved away.
     assert [old for old, _ in result["changes"].pop("moved")] == [str(root / "b" / ".git" / "config.worktree")]
     assert not any(result["changes"].values()), result
-    for closed in folders.values():
-        closed.chmod(0o755)
+    for folder in folders.values():
+        folder.chmod(0o755)
     after = listing(root)
-    content = {name: each[1] for name, each in before.items()}
-    assert {name: each[1] for name, each in after.items() if name in content} == content, result["output"]
+    content = {name: entry[1] for name, entry in before.items()}
+    assert {name: entry[1] for name, entry in after.items() if name in content} == content, result["output"]
 
 
 @pytest.mark.requirement("sandbox.view")
@@ -1102,12 +1110,12 @@ async def test_a_user_without_rights_has_the_same_sandbox(root: Path, home: Path
     repository(root)
     attempts = " ; ".join(
         f"( {command} ) >/dev/null 2>&1 && echo 'worked: {number}'"
-        for number, command in enumerate((*OUTSIDE, *AUTO_RUN_CHANGES[:3]))
+        for number, command in enumerate((*FORBIDDEN_COMMANDS, *AUTO_RUN_CHANGES[:3]))
     )
     git = "git -c user.name=t -c user.email=t@example.org"
     command = f"{attempts}; echo two > file; {git} commit -qam two && echo committed; echo x > .mcp.json"
     before = listing(home)
-    result = await ran_by_nobody(root, home, command)
+    result = await run_as_nobody(root, home, command)
     ((old, new),) = result["changes"].pop("moved")
     assert old == str(root / ".mcp.json")
     changes = json.loads(json.dumps(asdict(SandboxChanges())))
@@ -1118,7 +1126,7 @@ async def test_a_user_without_rights_has_the_same_sandbox(root: Path, home: Path
 
 @pytest.mark.requirement("sandbox.masks")
 @pytest.mark.requirement("sandbox.new_files")
-async def test_what_rules_keep_from_being_edited_stays_and_nothing_of_a_person_is_moved(
+async def test_files_that_rules_protect_from_edits_stay_and_no_files_of_a_person_are_moved(
     root: Path, tmp_path: Path
 ) -> None:
     await sandbox_for(Site(str(root)))
@@ -1136,7 +1144,7 @@ async def test_what_rules_keep_from_being_edited_stays_and_nothing_of_a_person_i
         root, person, "--config", str(write_config(tmp_path, {"permissions": rules}))
     ) as client:
 
-        async def said(tool: str, **arguments: object) -> str:
+        async def call_tool(tool: str, **arguments: object) -> str:
             result = await client.call_tool(tool, arguments)
             assert not result.is_error, result
             return "\n".join(part.text for part in result.content if isinstance(part, types.TextContent))
@@ -1146,20 +1154,20 @@ async def test_what_rules_keep_from_being_edited_stays_and_nothing_of_a_person_i
             top = folder.partition("/")[0]
             moves = f"mv {top} moved; mv {top}/2/3/4 moved; mv {folder} moved; mkdir -p {folder}"
             code = evil.format(folder, name)
-            assert "Note: the command ran in the working view" in await said(
+            assert "Note: the command ran in the working view" in await call_tool(
                 "run_shell_command",
                 command=f'{moves}; python3 -c "{code}"; mv docs/b.txt docs/c.txt; mv docs/c.txt docs/b.txt',
             )
             assert (root / folder / name.replace("+", "")).read_text() == "kept"
         assert person.questions == []
-        job = await said(
+        job = await call_tool(
             "run_shell_command", command="touch began; until [ -e end ]; do sleep 0.1; done", is_background=True
         )
         for name in ("notes/written.txt", ".envrc"):
-            await said("write_file", file_path=name, content="written")
+            await call_tool("write_file", file_path=name, content="written")
         (root / "notes" / "by_hand.txt").write_text("written")
         assert len(person.questions) == 2
-        assert "Note" not in await said("stop_background_job", job_id=job.split()[2])
+        assert "Note" not in await call_tool("stop_background_job", job_id=job.split()[2])
     assert {(root / name).read_text() for name in (".envrc", "notes/written.txt", "notes/by_hand.txt")} == {"written"}
 
 
@@ -1167,7 +1175,9 @@ async def test_what_rules_keep_from_being_edited_stays_and_nothing_of_a_person_i
 @pytest.mark.requirement("sandbox.git")
 @pytest.mark.requirement("sandbox.stopped")
 @pytest.mark.requirement("sandbox.temporary")
-async def test_what_a_person_allows_works_and_git_needs_no_question(root: Path, tmp_path: Path) -> None:
+async def test_actions_that_a_person_allows_work_and_ordinary_git_commands_need_no_question(
+    root: Path, tmp_path: Path
+) -> None:
     await sandbox_for(Site(str(root)))
     repository(root)
     scripts = ["Bash(python3 x.py)", "Bash(python3 y.py)"]
@@ -1177,27 +1187,27 @@ async def test_what_a_person_allows_works_and_git_needs_no_question(root: Path, 
     person = Person("once")
     async with workspace_client(root, person, "--config", str(config)) as client:
 
-        async def said(command: str) -> str:
+        async def run_shell(command: str) -> str:
             result = await client.call_tool("run_shell_command", {"command": command})
             assert not result.is_error, result
             return "\n".join(part.text for part in result.content if isinstance(part, types.TextContent))
 
-        assert "Note" not in await said("git config user.name t; git config user.email t@example.org && git log")
+        assert "Note" not in await run_shell("git config user.name t; git config user.email t@example.org && git log")
         assert len(person.questions) == 1
         assert "changes git's own settings" in person.questions[0]
-        before = (root / ".git" / "config").read_text()
-        assert "Note" not in await said("git add x.py && git commit -qm x && git log")
-        await said("git -c alias.x='!echo x >> .git/config' x")
-        assert (root / ".git" / "config").read_text() == before
+        settings_before = (root / ".git" / "config").read_text()
+        assert "Note" not in await run_shell("git add x.py && git commit -qm x && git log")
+        await run_shell("git -c alias.x='!echo x >> .git/config' x")
+        assert (root / ".git" / "config").read_text() == settings_before
         assert len(person.questions) == 1
-        assert "Note" not in await said("mkdir .vscode && echo 1 > .vscode/settings.json")
+        assert "Note" not in await run_shell("mkdir .vscode && echo 1 > .vscode/settings.json")
         assert ".vscode/settings.json" in person.questions[1]
         assert (root / ".vscode" / "settings.json").read_text() == "1\n"
-        stopped = await said("python3 x.py")
-        assert "Exit Code" not in stopped
-        assert "Note: the command ran in the working view" in stopped
+        x_output = await run_shell("python3 x.py")
+        assert "Exit Code" not in x_output
+        assert "Note: the command ran in the working view" in x_output
         assert len(person.questions) == 2
-        moved = await said("python3 y.py")
-        assert f"moved out of the workspace: {root}/.envrc (now " in moved
+        y_output = await run_shell("python3 y.py")
+        assert f"moved out of the workspace: {root}/.envrc (now " in y_output
         assert not (root / ".envrc").exists()
-        assert "/var/tmp/tmp." in await said("mktemp")
+        assert "/var/tmp/tmp." in await run_shell("mktemp")

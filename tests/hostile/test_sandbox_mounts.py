@@ -1,6 +1,6 @@
-"""Real commands in the real sandbox where file systems are mounted: as the workspace, above it, in it, on each other.
+"""Real commands in the real sandbox, with file systems mounted as the workspace, above it, in it, and on each other.
 
-Everything is mounted in a namespace of its own, which ends with the processes in it.
+Everything is mounted in a separate namespace, which ends with its processes.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ WORKSPACES = {
     "a folder": "true",
     "tmpfs": "mount -t tmpfs none ws",
     "ramfs": "mount -t ramfs none ws",
-    # Where there are no loop devices, another file system takes its place.
+    # Where there are no loop devices, it is a ramfs instead.
     "ext4": "truncate -s 8M image; mkfs.ext4 -q image; mount -o loop image ws || mount -t ramfs none ws",
     "overlay": "mount -t tmpfs none o; mkdir o/a o/b o/c; "
     "mount -t overlay -o lowerdir=o/a,upperdir=o/b,workdir=o/c o ws",
@@ -64,7 +64,7 @@ WORKSPACES = {
     "not to be bound": "mount -t tmpfs none ws; mount --make-unbindable ws",
     "a link to a file system": "mount -t tmpfs none o; rmdir ws; ln -s o ws",
     "in a home that is mounted": "mount -t tmpfs none home; mkdir home/ws; rmdir ws; ln -s home/ws ws",
-    # The checkout, which may lie below /tmp, too, has programs that the server starts.
+    # The server starts programs from the checkout, which may be below /tmp too.
     "in a /tmp that is mounted": f"mount --rbind . /mnt; mount --rbind {ROOT} /srv; mount -t tmpfs none /tmp; "
     f"mkdir -p $PWD {ROOT}; mount --rbind /mnt $PWD; mount --rbind /srv {ROOT}",
     "with mounts below": "mkdir -p ws/node_modules ws/tmp; "
@@ -78,9 +78,9 @@ WORKSPACES = {
     "with what is mounted not to be bound": "mkdir ws/v; mount -t tmpfs none ws/v; mount --make-unbindable ws/v",
     "with an empty volume for an auto-run name": "mkdir ws/.vscode; mount -t tmpfs -o mode=1777 none ws/.vscode",
 }
-"""How `ws` in the folder `base` becomes what it is called here; `o` and `home` are empty folders beside it."""
+"""Scripts that mount `ws` in the folder `base` as their names say; `o` and `home` are empty folders next to it."""
 
-KEPT = {
+MOUNTED_AUTO_RUN_FILES = {
     "a repository's own folder": "mkdir ws/.git; mount -t tmpfs none ws/.git; touch ws/.git/HEAD ws/.git/config",
     "hooks": "mkdir -p ws/.git/hooks; touch ws/.git/HEAD; mount -t tmpfs none ws/.git/hooks; touch ws/.git/config",
     "hooks in a repository": "mkdir -p ws/.git; mount -t tmpfs none ws/.git; mkdir ws/.git/hooks; touch ws/.git/HEAD "
@@ -93,7 +93,7 @@ KEPT = {
     "volumes in volumes": "for f in ws/v ws/v/v ws/v/.claude ws/v/v/.git; do mkdir $f; mount -t tmpfs none $f; done; "
     "touch ws/v/v/.git/config",
 }
-"""Auto-run files, where they are mounted."""
+"""Scripts that mount auto-run files."""
 
 AUTO_RUN_CHANGES = (
     "for place in . v v/v; do for name in .git/config .git/hooks .vscode .claude .mcp.json; do "
@@ -101,7 +101,7 @@ AUTO_RUN_CHANGES = (
     "mv v w 2>/dev/null; mv .git g 2>/dev/null; mv .vscode g 2>/dev/null; "
     "rm -rf .vscode v/.vscode v/.claude 2>/dev/null; true"
 )
-"""Tries to change that, or to put something else in its place."""
+"""A command that tries to change or replace those files."""
 
 LISTING = "find . -mindepth 1; find . -type f -size +0 -printf 'not empty: %p\\n'"
 
@@ -133,25 +133,25 @@ class Base:
         self,
         mounts: str,
         command: str,
-        *others: str,
+        *other_roots: str,
         meanwhile: str = "true",
         keeps_rights: bool = True,
-        tries_out: bool = False,
+        tests_sandbox: bool = False,
         ws: str = "ws",
     ) -> tuple[dict[str, Any], list[str]]:
         """Mount something and run a command in the sandbox.
 
         Args:
-            mounts: What is done in the folder before, as a shell script; `$1` is the workspace.
+            mounts: A shell script that is run in the folder first; `$1` is the workspace.
             command: The command, in the workspace.
-            others: Further roots.
-            meanwhile: What happens between the look at the workspace and the mounts.
-            keeps_rights: Whether the sandbox is made by root.
-            tries_out: Whether the sandbox is tried out there before.
+            other_roots: Further roots.
+            meanwhile: A shell script that is run between the scan of the workspace and the sandbox's mounts.
+            keeps_rights: Whether root makes the sandbox.
+            tests_sandbox: Whether to test first that the sandbox works there.
             ws: The workspace.
 
         Returns:
-            How it ended, and what is in the workspace afterwards.
+            The result, and the listing of the workspace afterwards.
         """
         environment = {
             **os.environ,
@@ -161,21 +161,21 @@ class Base:
         }
         if keeps_rights:
             environment["KEEP_RIGHTS"] = "1"
-        if not tries_out:
+        if not tests_sandbox:
             environment["WORKS"] = "1"
-        roots = [str(self.folder / other) for other in others]
+        roots = [str(self.folder / root) for root in other_roots]
         program = forked([str(PROGRAM), ws, f"{self.folder}/home", "working", command, *roots])
-        done = subprocess.run(
+        process = subprocess.run(
             [sys.executable, *program], cwd=self.folder, env=environment, capture_output=True, check=False, timeout=60
         )
-        assert done.returncode == 0, done.stderr.decode("utf-8", "replace")
-        ended, _, left = done.stdout.decode("utf-8", "replace").partition("\n")
-        return json.loads(ended), left.splitlines()
+        assert process.returncode == 0, process.stderr.decode("utf-8", "replace")
+        result, _, listing = process.stdout.decode("utf-8", "replace").partition("\n")
+        return json.loads(result), listing.splitlines()
 
 
 @cache
-def what_is_missing() -> str | None:
-    """Why nothing can be tried here."""
+def reason_to_skip() -> str | None:
+    """Return why these tests cannot run here, or None if they can."""
     if os.geteuid() != 0:
         return "only root can mount every kind of file system"
     if subprocess.run([*NAMESPACE, "mount", "-t", "tmpfs", "none", "/mnt"], check=False).returncode != 0:
@@ -187,7 +187,7 @@ def what_is_missing() -> str | None:
 @pytest.fixture
 def base(tmp_path: Path) -> Iterator[Base]:
     """A folder for mounts that a user without rights can reach."""
-    if (missing := what_is_missing()) is not None:
+    if (missing := reason_to_skip()) is not None:
         pytest.skip(f"not run: {missing}")
     folder = tmp_path.resolve() / "base"
     for name in ("ws", "home", "o"):
@@ -202,14 +202,14 @@ def base(tmp_path: Path) -> Iterator[Base]:
 
 @pytest.mark.requirement("sandbox.mounts")
 @pytest.mark.parametrize("layout", one_in(6, WORKSPACES))
-def test_a_command_runs_whatever_is_mounted_as_its_workspace(base: Base, layout: str) -> None:
+def test_a_command_runs_in_a_workspace_with_any_kind_of_mount(base: Base, layout: str) -> None:
     outside = base.folder.parent / "outside"
     attempts = f"for file in .vscode/x .claude/y {outside}; do ( echo x > $file ) 2>/dev/null; done"
-    ended, left = base.run(WORKSPACES[layout], f"{attempts}; echo mine > made && cat made", tries_out=True)
-    assert ended.pop("changes", {}).get("changed") == [], ended
-    assert ended == {"code": 0, "output": "mine\n"}
-    assert "./made" in left
-    assert not {"./.vscode/x", "./.claude", "./.mcp.json"} & set(left)
+    result, listing = base.run(WORKSPACES[layout], f"{attempts}; echo mine > made && cat made", tests_sandbox=True)
+    assert result.pop("changes", {}).get("changed") == [], result
+    assert result == {"code": 0, "output": "mine\n"}
+    assert "./made" in listing
+    assert not {"./.vscode/x", "./.claude", "./.mcp.json"} & set(listing)
     assert not outside.exists()
 
 
@@ -217,22 +217,22 @@ def test_a_command_runs_whatever_is_mounted_as_its_workspace(base: Base, layout:
 @pytest.mark.parametrize(
     "layout", one_in(3, ["tmpfs", "a file system on another", "with mounts below in another order"])
 )
-def test_a_command_of_a_user_without_rights_runs_there_too(base: Base, layout: str) -> None:
-    ended, left = base.run(
-        f"{WORKSPACES[layout]}; chmod 1777 ws", "echo mine > made && cat made", keeps_rights=False, tries_out=True
+def test_a_command_of_a_user_without_rights_runs_in_a_mounted_workspace_too(base: Base, layout: str) -> None:
+    result, listing = base.run(
+        f"{WORKSPACES[layout]}; chmod 1777 ws", "echo mine > made && cat made", keeps_rights=False, tests_sandbox=True
     )
-    assert (ended.get("code"), ended.get("output")) == (0, "mine\n"), ended
-    assert "./made" in left
+    assert (result.get("code"), result.get("output")) == (0, "mine\n"), result
+    assert "./made" in listing
 
 
 @pytest.mark.requirement("sandbox.mounts")
 def test_a_read_only_file_system_is_a_workspace_in_which_nothing_changes(base: Base) -> None:
     mounts = "mount -t tmpfs none ws; echo there > ws/file; mkdir -m 1755 ws/.vscode; mount -o remount,ro ws"
-    ended, left = base.run(mounts, "cat file; echo x > made")
-    assert ended["code"] == 1
-    assert ended["output"].startswith("there\n")
-    assert "Read-only file system" in ended["output"]
-    assert sorted(left) == ["./.vscode", "./file", "not empty: ./file"]
+    result, listing = base.run(mounts, "cat file; echo x > made")
+    assert result["code"] == 1
+    assert result["output"].startswith("there\n")
+    assert "Read-only file system" in result["output"]
+    assert sorted(listing) == ["./.vscode", "./file", "not empty: ./file"]
 
 
 @pytest.mark.requirement("sandbox.mounts")
@@ -247,22 +247,24 @@ def test_a_read_only_file_system_is_a_workspace_in_which_nothing_changes(base: B
         ("mount -t tmpfs none ws", "mount --bind o ws/in", ("ws/in", "ws")),
     ],
 )
-def test_roots_that_are_mounted_in_each_other_are_all_writable(
+def test_nested_roots_are_all_writable_however_they_are_mounted(
     base: Base, outer: str, inner: str, roots: tuple[str, str]
 ) -> None:
     command = f"echo 1 > {base.folder}/ws/x && echo 2 > {base.folder}/ws/in/x && cat {base.folder}/ws/x ../*/x ./x"
-    ended, _ = base.run(f"{outer}; mkdir ws/in; {inner}", command, roots[1], ws=roots[0])
-    assert ended.get("code") == 0, ended
+    result, _ = base.run(f"{outer}; mkdir ws/in; {inner}", command, roots[1], ws=roots[0])
+    assert result.get("code") == 0, result
 
 
 @pytest.mark.requirement("sandbox.mounts")
-@pytest.mark.parametrize("layout", one_in(3, KEPT))
-def test_an_auto_run_file_stays_as_it_is_where_it_is_mounted(base: Base, layout: str) -> None:
-    before = base.folder / "o" / "before"
-    ended, left = base.run(f"{KEPT[layout]}; ( cd ws; {LISTING} ) > {before}", AUTO_RUN_CHANGES)
-    assert ended.get("code") == 0, ended
-    # A repository without a folder of hooks has got an empty one.
-    assert sorted({*left, "./.git/hooks"}) == sorted({*before.read_text().splitlines(), "./.git/hooks"})
+@pytest.mark.parametrize("layout", one_in(3, MOUNTED_AUTO_RUN_FILES))
+def test_a_mounted_auto_run_file_is_not_changed(base: Base, layout: str) -> None:
+    listing_before = base.folder / "o" / "before"
+    result, listing = base.run(
+        f"{MOUNTED_AUTO_RUN_FILES[layout]}; ( cd ws; {LISTING} ) > {listing_before}", AUTO_RUN_CHANGES
+    )
+    assert result.get("code") == 0, result
+    # The sandbox makes an empty hooks folder in a repository that has none.
+    assert sorted({*listing, "./.git/hooks"}) == sorted({*listing_before.read_text().splitlines(), "./.git/hooks"})
 
 
 @pytest.mark.requirement("sandbox.mounts")
@@ -272,27 +274,27 @@ def test_a_mount_may_have_any_name(base: Base, name: str) -> None:
         f"mkdir -p {v}; mount -t tmpfs none {v}; mkdir {v}/.git; mount -t tmpfs none {v}/.git; touch {v}/.git/config"
         for v in (shlex.quote(f"v {name}") for name in NAMES)
     )
-    ended, left = base.run(
+    result, listing = base.run(
         mounts, 'echo mine > made && cat made; for v in v*; do mv "$v" w 2>/dev/null; done; true', ws=name
     )
-    assert (ended.get("code"), ended.get("output")) == (0, "mine\n"), ended
-    assert "./made" in left
-    assert not [line for line in left if line.startswith("./w")]
+    assert (result.get("code"), result.get("output")) == (0, "mine\n"), result
+    assert "./made" in listing
+    assert not [line for line in listing if line.startswith("./w")]
 
 
 @pytest.mark.requirement("sandbox.mounts")
 @pytest.mark.parametrize(
     "layout", ["true", "mount -t tmpfs none home", "mkdir home/.ssh; mount -t tmpfs none home/.ssh"]
 )
-def test_secrets_in_a_home_stay_hidden_whatever_of_it_is_mounted(base: Base, layout: str) -> None:
+def test_secrets_in_a_home_stay_hidden_whichever_part_of_it_is_mounted(base: Base, layout: str) -> None:
     mounts = (
         f"{layout}; mkdir -p home/.ssh home/.aws; echo secret | tee home/.ssh/key home/.aws/credentials home/.netrc"
     )
-    ended, _ = base.run(f"{{ {mounts}; }} >/dev/null", "cat ~/.ssh/* ~/.aws/* ~/.netrc 2>/dev/null; true")
-    assert (ended.get("code"), ended.get("output")) == (0, ""), ended
+    result, _ = base.run(f"{{ {mounts}; }} >/dev/null", "cat ~/.ssh/* ~/.aws/* ~/.netrc 2>/dev/null; true")
+    assert (result.get("code"), result.get("output")) == (0, ""), result
 
 
-MEANWHILE = {
+CHANGES_MEANWHILE = {
     "a folder above a mount gave way to a link": (
         "mkdir -p ws/a/v/.vscode ws/b/v/.vscode; mount -t tmpfs none ws/a/v; mkdir ws/a/v/.vscode",
         "mv ws/a ws/moved; ln -s b ws/a",
@@ -309,17 +311,17 @@ MEANWHILE = {
 
 
 @pytest.mark.requirement("sandbox.mounts")
-@pytest.mark.parametrize("change", MEANWHILE)
-def test_where_a_way_to_a_mount_was_changed_meanwhile_nothing_runs(base: Base, change: str) -> None:
-    mounts, meanwhile = MEANWHILE[change]
-    ended, left = base.run(mounts, "echo x > ran", meanwhile=meanwhile)
-    assert "workspace changed" in ended.get("refused", ""), ended
-    assert "./ran" not in left
+@pytest.mark.parametrize("change", CHANGES_MEANWHILE)
+def test_nothing_runs_if_the_path_of_a_mount_changes_meanwhile(base: Base, change: str) -> None:
+    mounts, meanwhile = CHANGES_MEANWHILE[change]
+    result, listing = base.run(mounts, "echo x > ran", meanwhile=meanwhile)
+    assert "workspace changed" in result.get("refused", ""), result
+    assert "./ran" not in listing
 
 
 @pytest.mark.requirement("sandbox.mounts")
 @pytest.mark.parametrize("root", ["/", "/tmp", "/home"])
-async def test_a_root_that_holds_the_system_gets_no_sandbox_and_is_told_so(root: str) -> None:
+async def test_a_root_that_contains_the_system_gets_no_sandbox_and_an_error_says_so(root: str) -> None:
     confinement = BubblewrapConfinement(SandboxMode.REQUIRED, Site("/root"), BrokerPerProgram(), PRIVATE_FOLDERS)
     with pytest.raises(ToolError, match=f"'{root}' contains the system itself"):
         await confinement.confine(ProcessSpec(("/bin/true",), root, {}), [root], WORKING)
@@ -346,8 +348,8 @@ async def test_a_whole_server_works_in_a_workspace_that_is_mounted(base: Base, l
 
         await call("write_file", file_path="sub/file.txt", content="one\n")
         await call("edit", file_path="sub/file.txt", old_string="one", new_string="two")
-        ran = await call("run_shell_command", command="cat sub/file.txt; mkdir -p tmp; echo three > tmp/new")
-        assert facts_of(ran)["engine"] == "bubblewrap"
-        assert "two" in text_of(ran)
+        command_result = await call("run_shell_command", command="cat sub/file.txt; mkdir -p tmp; echo three > tmp/new")
+        assert facts_of(command_result)["engine"] == "bubblewrap"
+        assert "two" in text_of(command_result)
         assert "three" in text_of(await call("read_file", file_path="tmp/new"))
         assert "sub/file.txt" in text_of(await call("grep_search", pattern="two"))

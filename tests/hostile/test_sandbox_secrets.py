@@ -22,7 +22,7 @@ from mcp.client.stdio import StdioServerParameters, stdio_client
 from tests.background_servers import served_by_thread
 from tests.fork_server import forked
 from tests.harness import HANDSHAKE, server_arguments, speaking
-from tests.hostile.sandboxed import Ran, run, sandbox_for
+from tests.hostile.sandboxed import CommandResult, run, sandbox_for
 from tests.hostile.secret_files import MIXED, PURE, odd_forms
 from tests.tables import each_of
 from tools.shell.command_environment import command_environment
@@ -43,7 +43,7 @@ if sys.platform != "linux":
     pytest.skip("not run: bubblewrap is Linux only", allow_module_level=True)
 
 SECRET = "hush-"
-"""What every secret of these tests begins with: a word like others."""
+"""Every secret of these tests begins with this ordinary word."""
 
 
 @pytest.fixture
@@ -61,7 +61,7 @@ def put(home: Path, name: str, content: str | bytes) -> Path:
 
 
 def put_all(home: Path) -> dict[Path, bytes]:
-    """A home with everything in it, and what each file holds."""
+    """Put all files with secrets into a home; return the content of each."""
     for number, name in enumerate(PURE):
         put(home, name, f"{SECRET}{number}-word\n")
     for name, content in MIXED.items():
@@ -76,14 +76,14 @@ def with_secrets(name: str, content: str) -> str:
 @asynccontextmanager
 async def sandbox(home: Path, readable: Sequence[str] = ()) -> AsyncGenerator[BubblewrapConfinement]:
     site = Site(home=str(home), readable=tuple(readable))
-    made = await sandbox_for(site)
+    sandbox = await sandbox_for(site)
     try:
-        yield made
+        yield sandbox
     finally:
-        made.close()
+        sandbox.close()
 
 
-async def ran(home: Path, command: str, *roots: Path, readable: Sequence[str] = ()) -> Ran:
+async def run_in_sandbox(home: Path, command: str, *roots: Path, readable: Sequence[str] = ()) -> CommandResult:
     async with sandbox(home, readable) as confinement:
         return await run(confinement, command, [str(root) for root in roots], environment_of(home))
 
@@ -93,21 +93,21 @@ def environment_of(home: Path) -> dict[str, str]:
     return command_environment({"HOME": str(home)}, environment)
 
 
-EVERYTHING = 'cd; grep -rs --binary-files=text "" . ; find -L . -type f -exec cat {} + 2>&1'
-"""Reads all that can be read of a home, each line with the name of its file."""
+READ_EVERYTHING = 'cd; grep -rs --binary-files=text "" . ; find -L . -type f -exec cat {} + 2>&1'
+"""A command that prints all readable files of the home, and begins each line with the file's name."""
 
 
 @pytest.mark.requirement("sandbox.secrets")
-async def test_no_known_place_of_a_secret_can_be_read_and_nothing_of_it_is_changed(root: Path, home: Path) -> None:
-    before = put_all(home)
-    result = await ran(home, EVERYTHING, root)
+async def test_no_known_place_of_a_secret_can_be_read_and_no_file_is_changed(root: Path, home: Path) -> None:
+    contents_before = put_all(home)
+    result = await run_in_sandbox(home, READ_EVERYTHING, root)
     assert {line for line in result.output.splitlines() if SECRET in line} == set()
-    assert {path: path.read_bytes() for path in before} == before
+    assert {path: path.read_bytes() for path in contents_before} == contents_before
 
 
-A_KEY, A_HASH = "q7Zt0vXk3LmP9sBd5RfW1yHc8NgJ", "4be1c07d93f52a68e0b7"  # letters and digits of a token
+A_KEY, A_HASH = "q7Zt0vXk3LmP9sBd5RfW1yHc8NgJ", "4be1c07d93f52a68e0b7"  # they look like tokens
 
-TOLD_BY_CONTENT = {
+SECRET_BY_CONTENT = {
     ".tool_token": f"ghp_{A_KEY}\n",
     ".config/tool/token": f"{A_KEY}\n",
     ".config/tool/config.toml": f'[auth]\napi_key = "{A_HASH}"\n',
@@ -119,7 +119,7 @@ TOLD_BY_CONTENT = {
     "notes.env": f"export WEATHER_API_KEY={A_HASH}\n",
     ".news/config": f'feed-token "{A_KEY}"\n',
 }
-"""Files of programs that nobody has heard of, with a secret in them."""
+"""Files of unknown programs that contain a secret."""
 ORDINARY = {
     ".toolconfig": "[user]\nsigningkey = ABCDEF0123456789ABCDEF0123456789ABCDEF01\n[credential]\nhelper = cache\n",
     ".config/tool/plain.toml": 'token_file = "/home/me/.config/tool/token.txt"\nmax_tokens = 12345678901234567890123\n',
@@ -133,28 +133,31 @@ ORDINARY = {
     ".large": f"token = {A_KEY}\n{'#' * SEARCHED_FILE_BYTES}",
     ".program": f"token = {A_KEY}\n\0",
 }
-"""Files that hold none, or in which none is looked for."""
+"""Files without a secret, or files that are not searched for secrets."""
 
 
 @pytest.mark.requirement("sandbox.secrets_told")
-async def test_a_secret_in_a_file_that_nobody_knows_is_hidden_and_ordinary_settings_are_read(
-    root: Path, home: Path
-) -> None:
-    for name, content in {**TOLD_BY_CONTENT, **ORDINARY}.items():
+async def test_a_secret_in_an_unknown_file_is_hidden_and_ordinary_settings_are_readable(root: Path, home: Path) -> None:
+    for name, content in {**SECRET_BY_CONTENT, **ORDINARY}.items():
         put(home, name, content)
-    whole = ".config/tool/token"
-    result = await ran(home, f"cd; tail -vn +1 {' '.join(ORDINARY)}; {EVERYTHING}", root, readable=[str(home / whole)])
+    readable_name = ".config/tool/token"
+    result = await run_in_sandbox(
+        home, f"cd; tail -vn +1 {' '.join(ORDINARY)}; {READ_EVERYTHING}", root, readable=[str(home / readable_name)]
+    )
     assert {name for name in ORDINARY if f"==> {name} <==" not in result.output} == set()
     places = secret_places(str(home), environ={}, roots=[str(home / ".news")])
-    found = {os.path.relpath(path, home) for path in places.files if str(home) in path}
-    assert found == {name for name in TOLD_BY_CONTENT if name != ".news/config"}
-    assert {name for name in TOLD_BY_CONTENT if f"\n./{name}:" in result.output} == {whole}
+    hidden_names = {os.path.relpath(path, home) for path in places.files if str(home) in path}
+    assert hidden_names == {name for name in SECRET_BY_CONTENT if name != ".news/config"}
+    assert {name for name in SECRET_BY_CONTENT if f"\n./{name}:" in result.output} == {readable_name}
     assert "tool" in next(place.programs for path, place in places.withheld.items() if path.endswith(".toolrc"))
+    link = home.with_name("link to home")
+    link.symlink_to(home)
+    assert "tool" in secret_places(str(link), environ={}).withheld[f"{link}/.toolrc"].programs
 
 
 @pytest.mark.requirement("sandbox.secrets_settings")
 @pytest.mark.parametrize("name", [name for name in MIXED if name not in {".aws/config", ".terraformrc"}])
-async def test_settings_without_a_secret_are_the_file_itself(home: Path, name: str) -> None:
+async def test_settings_without_a_secret_are_not_hidden(home: Path, name: str) -> None:
     clean = (
         re.sub(r".*CANARY.*|.*: \|\n|.*Token:\n", "", MIXED[name])
         if "<" not in MIXED[name]
@@ -165,7 +168,7 @@ async def test_settings_without_a_secret_are_the_file_itself(home: Path, name: s
     assert str(path) not in secret_places(str(home), environ={}).all
 
 
-TOOLS: Mapping[str, tuple[str, str]] = {
+COMMANDS: Mapping[str, tuple[str, str]] = {
     "git config -l >/dev/null && git init -q x && git -C x status -s && echo whole": ("git", "whole"),
     "npm config get registry": ("npm", "https://registry.npmjs.org/"),
     "npm config list && echo whole": ("npm", "whole"),
@@ -176,15 +179,15 @@ TOOLS: Mapping[str, tuple[str, str]] = {
 
 
 @pytest.mark.requirement("sandbox.secrets_settings")
-@pytest.mark.parametrize("command", TOOLS)
+@pytest.mark.parametrize("command", COMMANDS)
 async def test_programs_work_without_the_settings_that_hold_a_secret(root: Path, home: Path, command: str) -> None:
-    program, expected = TOOLS[command]
+    program, expected_output = COMMANDS[command]
     if shutil.which(program) is None:
         pytest.skip(f"not run: there is no {program} here")
     put_all(home)
     put(home, ".profile", "export API_TOKEN=hush-word\n")
-    result = await ran(home, command, root)
-    assert expected in result.output, result.output
+    result = await run_in_sandbox(home, command, root)
+    assert expected_output in result.output, result.output
     assert SECRET not in result.output
 
 
@@ -200,17 +203,19 @@ async def test_programs_work_without_the_settings_that_hold_a_secret(root: Path,
         (".aws/config", ".aws/config"),
     ],
 )
-async def test_what_the_operator_names_is_seen_whole_and_nothing_beside_it(
+async def test_files_that_the_operator_names_are_fully_visible_and_nothing_next_to_them(
     root: Path, home: Path, readable: str, name: str
 ) -> None:
-    before = put_all(home)
+    contents_before = put_all(home)
     async with sandbox(home, [str(home / readable)]) as confinement:
-        whole = await run(confinement, f"cat ~/{name}", [str(root)], environment_of(home))
-        rest = await run(confinement, EVERYTHING, [str(root)], environment_of(home))
-    assert whole.output.encode() == before[home / name]
-    shown = {line.partition(":")[0] for line in rest.output.splitlines() if SECRET in line and line.startswith("./")}
-    assert shown
-    assert all(f"{path[2:]}/".startswith(f"{readable}/") for path in shown)
+        file_result = await run(confinement, f"cat ~/{name}", [str(root)], environment_of(home))
+        home_result = await run(confinement, READ_EVERYTHING, [str(root)], environment_of(home))
+    assert file_result.output.encode() == contents_before[home / name]
+    paths = {
+        line.partition(":")[0] for line in home_result.output.splitlines() if SECRET in line and line.startswith("./")
+    }
+    assert paths
+    assert all(f"{path[2:]}/".startswith(f"{readable}/") for path in paths)
 
 
 UNCLEAR: Mapping[str, bytes] = {
@@ -228,55 +233,57 @@ UNCLEAR: Mapping[str, bytes] = {
 
 @pytest.mark.requirement("sandbox.secrets_settings")
 @pytest.mark.parametrize("kind", UNCLEAR)
-async def test_settings_that_are_not_understood_count_as_secret(root: Path, home: Path, kind: str) -> None:
+async def test_settings_that_cannot_be_parsed_count_as_secret(root: Path, home: Path, kind: str) -> None:
     put(home, ".npmrc", UNCLEAR[kind])
-    assert (await ran(home, "cat ~/.npmrc", root)).output == ""
+    assert (await run_in_sandbox(home, "cat ~/.npmrc", root)).output == ""
 
 
 @pytest.mark.requirement("sandbox.secrets_settings")
-async def test_a_pipe_and_a_folder_in_place_of_settings_hold_nothing_up(root: Path, home: Path) -> None:
+async def test_a_pipe_or_a_folder_in_place_of_settings_does_not_block_a_command(root: Path, home: Path) -> None:
     os.mkfifo(home / ".npmrc")
     put(home, ".gitconfig/x", "hush-word")
-    assert "hush" not in (await ran(home, "cat ~/.npmrc ~/.gitconfig/*; true", root)).output
+    assert "hush" not in (await run_in_sandbox(home, "cat ~/.npmrc ~/.gitconfig/*; true", root)).output
 
 
 @pytest.mark.requirement("sandbox.secrets")
-async def test_what_a_link_leads_to_is_hidden_under_both_names(root: Path, home: Path, tmp_path: Path) -> None:
+async def test_the_target_of_a_link_is_hidden_under_both_names(root: Path, home: Path, tmp_path: Path) -> None:
     dotfiles = tmp_path.resolve() / "dotfiles"
     target = put(dotfiles, "npmrc", with_secrets(".npmrc", MIXED[".npmrc"]))
     (home / ".npmrc").symlink_to(target)
-    stored = put(dotfiles, "ssh/id", "hush-word")
-    (home / ".ssh").symlink_to(stored.parent)
-    result = await ran(home, f"cat ~/.npmrc {target}; cat ~/.ssh/* {stored}", root)
+    key = put(dotfiles, "ssh/id", "hush-word")
+    (home / ".ssh").symlink_to(key.parent)
+    result = await run_in_sandbox(home, f"cat ~/.npmrc {target}; cat ~/.ssh/* {key}", root)
     assert "STAYS" not in result.output
     assert "hush" not in result.output
 
 
 @pytest.mark.requirement("sandbox.secrets_workspace")
-async def test_files_of_a_workspace_are_themselves_or_refused_and_never_an_empty_one(home: Path) -> None:
+async def test_files_in_a_workspace_are_shown_as_they_are_or_refused(home: Path) -> None:
     root = home / "project"
-    own = put(root, ".npmrc", "//own.example/:_authToken=hush-of-the-project\n")
-    linked = put(root, "dot/npmrc", "//home.example/:_authToken=hush-of-the-home\n")
-    (home / ".npmrc").symlink_to(linked)
-    result = await ran(home, "cat .npmrc; cat dot/npmrc ~/.npmrc; echo more >> .npmrc", root)
+    workspace_file = put(root, ".npmrc", "//own.example/:_authToken=hush-of-the-project\n")
+    link_target = put(root, "dot/npmrc", "//home.example/:_authToken=hush-of-the-home\n")
+    (home / ".npmrc").symlink_to(link_target)
+    result = await run_in_sandbox(home, "cat .npmrc; cat dot/npmrc ~/.npmrc; echo more >> .npmrc", root)
     assert "hush-of-the-project" in result.output
     assert "hush-of-the-home" not in result.output
     assert "home.example" not in result.output
-    assert own.read_text().endswith("more\n")
+    assert workspace_file.read_text().endswith("more\n")
 
 
 @pytest.mark.requirement("sandbox.secrets_workspace")
 async def test_a_home_that_is_the_workspace_keeps_its_files(home: Path) -> None:
-    before = put_all(home)
-    result = await ran(home, f"{EVERYTHING}; echo x >> ~/.npmrc; mv ~/.netrc ~/n; cat ~/n; echo mine > ~/note", home)
+    contents_before = put_all(home)
+    result = await run_in_sandbox(
+        home, f"{READ_EVERYTHING}; echo x >> ~/.npmrc; mv ~/.netrc ~/n; cat ~/n; echo mine > ~/note", home
+    )
     assert SECRET not in result.output
-    assert {path: path.read_bytes() for path in before} == before
+    assert {path: path.read_bytes() for path in contents_before} == contents_before
     assert (home / "note").read_text() == "mine\n"
 
 
 @pytest.mark.requirement("sandbox.secrets")
 @pytest.mark.parametrize(
-    "moved",
+    "setting",
     [
         ("XDG_CONFIG_HOME", "conf", "conf/gh/hosts.yml"),
         ("XDG_DATA_HOME", "data", "data/keyrings/login.keyring"),
@@ -293,24 +300,24 @@ async def test_a_home_that_is_the_workspace_keeps_its_files(home: Path) -> None:
         ("GIT_CONFIG_GLOBAL", "git-settings", "git-settings"),
     ],
 )
-async def test_places_that_variables_of_the_server_move_are_known(
-    root: Path, home: Path, monkeypatch: pytest.MonkeyPatch, moved: tuple[str, str, str]
+async def test_files_are_hidden_where_environment_variables_of_the_server_move_them(
+    root: Path, home: Path, monkeypatch: pytest.MonkeyPatch, setting: tuple[str, str, str]
 ) -> None:
-    variable, place, name = moved
+    variable, place, name = setting
     put(home, name, "[x]\n//r.example/:_authToken = hush-word\n")
-    monkeypatch.setenv(variable, ":".join(str(home / each) for each in place.split(":")))
-    result = await ran(home, f"cat ~/{name}; grep -rs hush ~; true", root)
+    monkeypatch.setenv(variable, ":".join(str(home / path) for path in place.split(":")))
+    result = await run_in_sandbox(home, f"cat ~/{name}; grep -rs hush ~; true", root)
     assert "hush" not in result.output
 
 
 @pytest.mark.requirement("sandbox.secrets")
-async def test_a_variable_that_names_the_home_or_what_holds_it_hides_neither(
+async def test_a_variable_that_names_the_home_or_its_parent_hides_neither(
     root: Path, home: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     put(home, "notes", "plain\n")
     for variable, value in (("GNUPGHOME", home), ("KAGGLE_CONFIG_DIR", home.parent), ("DOCKER_CONFIG", "relative")):
         monkeypatch.setenv(variable, str(value))
-    assert (await ran(home, "cat ~/notes", root)).output == "plain\n"
+    assert (await run_in_sandbox(home, "cat ~/notes", root)).output == "plain\n"
 
 
 @pytest.mark.requirement("sandbox.secrets_settings")
@@ -321,7 +328,7 @@ async def test_a_home_without_secrets_costs_no_mount(home: Path) -> None:
 
 
 @pytest.mark.requirement("sandbox.secrets_settings")
-async def test_a_file_that_changes_at_once_and_keeps_its_length_is_looked_at_again(home: Path) -> None:
+async def test_a_file_that_changes_at_once_and_keeps_its_length_is_read_again(home: Path) -> None:
     path = put(home, ".npmrc", "registr=hush-word\n")
     assert str(path) not in secret_places(str(home), environ={}).all
     path.write_text("_auth =hush-word\n\n"[:18])
@@ -366,21 +373,21 @@ FORMS = {
     ".bashrc": ("export {name}={value}", "{name}='{value}'", '  export {name}="{value}"; echo'),
     ".yarnrc": ('"{name}" "{value}"', "{name} {value}"),
 }
-"""Lines with secrets, by the place whose format they have."""
+"""Lines with secrets, by the file whose format they have."""
 
 
 @pytest.mark.requirement("sandbox.secrets_settings")
 @each_of("place", FORMS)
 @each_of("name", NAMES)
-def test_a_value_behind_a_name_of_a_secret_is_found_in_every_format(place: str, name: str) -> None:
-    chosen = random.Random(f"{place} {name}")  # noqa: S311 - a word that is the same every time
-    value = "".join(chosen.choices(string.ascii_lowercase, k=9))
+def test_a_value_with_the_name_of_a_secret_is_found_in_every_format(place: str, name: str) -> None:
+    generator = random.Random(f"{place} {name}")  # noqa: S311 - it must be reproducible
+    value = "".join(generator.choices(string.ascii_lowercase, k=9))
     assert may_hold_secret("\n".join(FORMS[place]).format(name=name, value=value), place)
 
 
 @pytest.mark.requirement("sandbox.secrets_settings")
 @each_of(("place", "content"), odd_forms())
-def test_what_few_people_write_is_found(place: str, content: str) -> None:
+def test_secrets_in_unusual_syntax_are_found(place: str, content: str) -> None:
     for value in ("hushword", "Hush-9-word"):
         assert may_hold_secret(re.sub(r"(?<![A-Z])S(?![A-Z])", value, content) + "\n", place)
 
@@ -388,7 +395,7 @@ def test_what_few_people_write_is_found(place: str, content: str) -> None:
 @pytest.mark.requirement("sandbox.secrets_settings")
 @each_of("statement", ["TOKEN=hushword", "declare -A M=([token]=hushword)", "local token='hushword'"])
 @each_of("around", ["{}", "if x; then {}; fi", "f() {{\n  {}; }}", "A=b; {} || x", "# it's\n{}", "# {}"])
-def test_a_secret_in_a_script_is_found_wherever_it_stands(statement: str, around: str) -> None:
+def test_a_secret_is_found_anywhere_in_a_script(statement: str, around: str) -> None:
     assert may_hold_secret(around.format(statement) + "\n", ".bashrc")
 
 
@@ -436,14 +443,14 @@ def test_a_secret_in_a_script_is_found_wherever_it_stands(statement: str, around
         (".gradle/gradle.properties", "signing.keyId=AB\norg.gradle.jvmargs=-Xmx2g -Dfile.encoding=UTF-8"),
     ],
 )
-def test_what_only_sounds_like_a_secret_is_shown(place: str, line: str) -> None:
+def test_lines_that_only_sound_like_a_secret_are_shown(place: str, line: str) -> None:
     assert not may_hold_secret(line + "\n", place)
 
 
 @pytest.mark.requirement("sandbox.secrets")
 @pytest.mark.parametrize("path", ["~/work/own", "own", '"~/work/own"', "{home}/work/own"])
 @pytest.mark.parametrize("section", ["[include]", '[includeIf "gitdir:~/work/"]', "[Include]"])
-async def test_what_settings_of_git_include_is_shown_as_they_are(
+async def test_files_that_git_settings_include_are_hidden_only_if_they_contain_a_secret(
     root: Path, home: Path, path: str, section: str
 ) -> None:
     put(home, ".gitconfig", f"[user]\n\tname = x\n{section}\n\tpath = {path.format(home=home)}\n")
@@ -452,7 +459,7 @@ async def test_what_settings_of_git_include_is_shown_as_they_are(
     for name in ("deeper", "work/deeper"):
         put(home, name, "[hub]\n\ttoken = hush-word\n[include]\n\tpath = own\n")
     folder = "" if path == "own" else "work/"
-    result = await ran(home, f"cat ~/{folder}own ~/{folder}deeper", root)
+    result = await run_in_sandbox(home, f"cat ~/{folder}own ~/{folder}deeper", root)
     assert "email = stays" in result.output
     assert "hush" not in result.output
 
@@ -478,7 +485,7 @@ async def test_what_settings_of_git_include_is_shown_as_they_are(
 @each_of(
     "place", [".bashrc", ".gitconfig", ".npmrc", ".yarnrc", ".yarnrc.yml", ".m2/settings.xml", ".composer/config.json"]
 )
-def test_no_text_takes_longer_than_its_length_says(text: str, place: str) -> None:
+def test_no_text_takes_more_than_linear_time(text: str, place: str) -> None:
     may_hold_secret(text, place)
     may_hold_secret("<x>" + text, place)
     may_hold_secret('x=y x="' + text, place)
@@ -486,8 +493,8 @@ def test_no_text_takes_longer_than_its_length_says(text: str, place: str) -> Non
     included_settings(text)
 
 
-class Refusing(BaseHTTPRequestHandler):
-    """A web server that wants a login."""
+class LoginServer(BaseHTTPRequestHandler):
+    """A web server that requires a login."""
 
     def do_GET(self) -> None:
         self.send_response(401)
@@ -496,19 +503,19 @@ class Refusing(BaseHTTPRequestHandler):
         self.end_headers()
 
     def log_message(self, format: str, *args: Any) -> None:  # noqa: A002 - named by the base
-        """Say nothing."""
+        """Print nothing."""
 
 
 @pytest.fixture
-def refusing() -> Generator[str]:
-    """The address of a server that lets nobody in."""
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Refusing)
+def login_server() -> Generator[str]:
+    """Run a server that refuses every request; yield its URL."""
+    server = ThreadingHTTPServer(("127.0.0.1", 0), LoginServer)
     with served_by_thread(server):
         yield f"http://127.0.0.1:{server.server_port}"
 
 
-async def results(home: Path, root: Path, command: str, *readable: str) -> str:
-    """What a client of the real server is told about a command."""
+async def output_from_server(home: Path, root: Path, command: str, *readable: str) -> str:
+    """Run a command with the real server; return the text of the result."""
     settings: dict[str, Any] = {
         "confirmation": {"whenUnavailable": "client"},
         "shell": {"sandbox": "required", "readable": list(readable)},
@@ -519,60 +526,62 @@ async def results(home: Path, root: Path, command: str, *readable: str) -> str:
     parameters = StdioServerParameters(command=sys.executable, args=forked(server_arguments(root, config)), env=environ)
     async with speaking(HANDSHAKE, stdio_client(parameters)) as client:
         result = await client.call_tool("run_shell_command", {"command": command})
-    said = "\n".join(block.text for block in result.content if isinstance(block, types.TextContent))
-    if "a sandbox is required" in said:
+    output = "\n".join(block.text for block in result.content if isinstance(block, types.TextContent))
+    if "a sandbox is required" in output:
         pytest.skip("not run: bubblewrap does not run here")
-    return said
+    return output
 
 
-HIDES = "the command may have failed because the sandbox hides"
+HIDING_NOTE = "the command may have failed because the sandbox hides"
 
 
 @pytest.mark.requirement("sandbox.secrets_readable")
-async def test_a_result_without_a_login_names_what_was_withheld_and_the_setting(
-    root: Path, home: Path, refusing: str
+async def test_the_result_of_a_failed_login_names_the_hidden_files_and_the_setting(
+    root: Path, home: Path, login_server: str
 ) -> None:
     netrc = put(home, ".netrc", "machine 127.0.0.1 login bob password hush-word\n")
     settings = put(home, ".gitconfig", "[user]\n\tname = x\n[github]\n\ttoken = hush-word\n")
     put(home, ".kaggle/kaggle.json", "hush-word")
-    said = await results(home, root, f"git ls-remote {refusing}/x.git")
-    note = next(line for line in said.splitlines() if HIDES in line)
+    output = await output_from_server(home, root, f"git ls-remote {login_server}/x.git")
+    note = next(line for line in output.splitlines() if HIDING_NOTE in line)
     assert f"{netrc}" in note
     assert f"{settings}" in note
     assert "shell.readable" in note
     assert "kaggle" not in note
-    assert "hush" not in said
+    assert "hush" not in output
 
 
 @pytest.mark.requirement("sandbox.secrets_readable")
 @pytest.mark.parametrize(
     "command",
     [
-        "git ls-remote {url}/x.git || true",  # it ended well
-        "git ls-remote ./nowhere",  # a login would not help
-        "kaggle --version; echo 401 Unauthorized; exit 1",  # nothing of that program is withheld
+        "git ls-remote {url}/x.git || true",  # it succeeds
+        "git ls-remote ./nowhere",  # the failure has nothing to do with a login
+        "kaggle --version; echo 401 Unauthorized; exit 1",  # no file of that program is hidden
     ],
 )
-async def test_nothing_is_said_of_logins_where_none_was_missed(
-    root: Path, home: Path, refusing: str, command: str
+async def test_the_result_does_not_mention_hidden_files_if_no_login_was_missing(
+    root: Path, home: Path, login_server: str, command: str
 ) -> None:
     put(home, ".netrc", "machine 127.0.0.1 login bob password hush-word\n")
-    assert HIDES not in await results(home, root, command.format(url=refusing))
+    assert HIDING_NOTE not in await output_from_server(home, root, command.format(url=login_server))
 
 
 @pytest.mark.requirement("sandbox.secrets_readable")
 async def test_git_that_does_not_know_the_user_is_told_which_settings_are_hidden(root: Path, home: Path) -> None:
     settings = put(home, ".gitconfig", "[user]\n\tname = x\n\temail = x@y\n[github]\n\ttoken = hush-word\n")
-    said = await results(home, root, "git init -q x; git -C x commit --allow-empty -m y")
-    assert f"hides {settings}" in said
-    assert "hush" not in said
+    output = await output_from_server(home, root, "git init -q x; git -C x commit --allow-empty -m y")
+    assert f"hides {settings}" in output
+    assert "hush" not in output
 
 
 @pytest.mark.requirement("sandbox.secrets_readable")
-async def test_the_setting_takes_paths_from_the_home_and_beside_the_file(root: Path, home: Path) -> None:
+async def test_the_setting_takes_paths_relative_to_the_home_and_to_the_settings_file(root: Path, home: Path) -> None:
     put(home, ".npmrc", "//r.example/:_authToken=hush-word\n")
     put(home, ".netrc", "machine r.example password hush-other\n")
-    assert "hush" not in await results(home, root, "cat ~/.npmrc ~/.netrc")
-    said = await results(home, root, "cat ~/.npmrc ~/.netrc", "~/.npmrc", os.path.relpath(home / ".netrc", root.parent))
-    assert "hush-word" in said
-    assert "hush-other" in said
+    assert "hush" not in await output_from_server(home, root, "cat ~/.npmrc ~/.netrc")
+    output = await output_from_server(
+        home, root, "cat ~/.npmrc ~/.netrc", "~/.npmrc", os.path.relpath(home / ".netrc", root.parent)
+    )
+    assert "hush-word" in output
+    assert "hush-other" in output

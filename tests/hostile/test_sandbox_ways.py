@@ -1,4 +1,4 @@
-"""Real commands in the real sandbox that move the folders in which something is kept, to put another in its place."""
+"""Real commands in the real sandbox that move a folder with protected files and put another one in its place."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from pathlib import Path
 import anyio
 import pytest
 
-from tests.hostile.sandboxed import WORKING, Ran, look_at, run, run_confined, sandbox_for
+from tests.hostile.sandboxed import WORKING, CommandResult, prepare_view, run, run_confined, sandbox_for
 from tools.contract.tool_errors import ToolError
 from tools.shell.command_environment import command_environment
 from tools.shell.process_spec import ProcessSpec, SandboxChanges
@@ -29,17 +29,19 @@ if sys.platform != "linux":
 EVIL = '{"mcpServers": {}}'
 
 
-async def sandbox(root: Path, settings: Sequence[str] = (), hidden: Sequence[str] = ()) -> BubblewrapConfinement:
+async def sandbox(root: Path, settings: Sequence[str] = (), hidden_names: Sequence[str] = ()) -> BubblewrapConfinement:
     site = Site(
         home=str(root.parent),
-        hidden=tuple(str(root / name) for name in hidden),
+        hidden=tuple(str(root / name) for name in hidden_names),
         read_only=tuple(str(root / name) for name in settings),
     )
     return await sandbox_for(site)
 
 
-async def ran(root: Path, command: str, settings: Sequence[str] = (), hidden: Sequence[str] = ()) -> Ran:
-    confinement = await sandbox(root, settings, hidden)
+async def run_in_sandbox(
+    root: Path, command: str, settings: Sequence[str] = (), hidden_names: Sequence[str] = ()
+) -> CommandResult:
+    confinement = await sandbox(root, settings, hidden_names)
     try:
         return await run(confinement, command, [str(root)], command_environment({}, os.environ))
     finally:
@@ -54,7 +56,7 @@ def file(root: Path, name: str, text: str = "{}") -> Path:
 
 
 def content(root: Path) -> dict[str, str | None]:
-    """Everything in a folder, and what stands in the files."""
+    """Return the paths in a folder, with the text of files."""
     return {str(path.relative_to(root)): path.read_text() if path.is_file() else None for path in root.rglob("*")}
 
 
@@ -87,7 +89,7 @@ async def test_own_settings_in_a_folder_of_the_workspace_are_not_replaced_by_mov
     file(root, settings)
     file(root, "evil.json", EVIL)
     identity = (root / settings).stat().st_ino
-    result = await ran(root, command, [settings])
+    result = await run_in_sandbox(root, command, [settings])
     assert result.code != 0
     assert (root / settings).read_text() == "{}"
     assert (root / settings).stat().st_ino == identity
@@ -95,14 +97,16 @@ async def test_own_settings_in_a_folder_of_the_workspace_are_not_replaced_by_mov
 
 
 @pytest.mark.requirement("sandbox.ways")
-@pytest.mark.parametrize("there", [".", "cfg"])
+@pytest.mark.parametrize("folder", [".", "cfg"])
 @pytest.mark.parametrize("kind", ["settings", "hidden"])
-async def test_own_settings_that_a_command_has_made_are_moved_away(root: Path, there: str, kind: str) -> None:
-    (root / there).mkdir(exist_ok=True)
+async def test_own_settings_that_a_command_created_are_moved_away(root: Path, folder: str, kind: str) -> None:
+    (root / folder).mkdir(exist_ok=True)
     file(root, "evil.json", EVIL)
     command = "mv cfg old ; mkdir -p cfg/coretools-mcp/deep && cp evil.json cfg/coretools-mcp/deep/settings.json"
-    settings, hidden = ["cfg/coretools-mcp/deep/settings.json"], ["cfg/coretools-mcp"]
-    result = await ran(root, command, settings if kind == "settings" else [], hidden if kind == "hidden" else [])
+    settings, hidden_names = ["cfg/coretools-mcp/deep/settings.json"], ["cfg/coretools-mcp"]
+    result = await run_in_sandbox(
+        root, command, settings if kind == "settings" else [], hidden_names if kind == "hidden" else []
+    )
     assert not (root / "cfg/coretools-mcp/deep/settings.json").exists()
     assert len(result.changes.moved) == 1
     assert result.changes.changed == ()
@@ -128,33 +132,39 @@ async def test_an_auto_run_file_in_a_nested_folder_stays_where_it_is(root: Path,
         *(".git/config", ".git/modules/group/m/config", ".git/worktrees/w/commondir", ".git/hooks/x"),
     ):
         file(root, name)
-    before = content(root)
-    result = await ran(root, command)
+    content_before = content(root)
+    result = await run_in_sandbox(root, command)
     assert result.code != 0
-    assert content(root).items() >= before.items()
+    assert content(root).items() >= content_before.items()
     assert result.changes.changed == ()
 
 
 @pytest.mark.requirement("sandbox.ways")
-@pytest.mark.parametrize("hidden", ["secret", "a/secret", "a/b/c/secret"])
-async def test_what_is_hidden_in_an_auto_run_folder_stays_hidden_and_the_folder_as_it_is(
-    root: Path, hidden: str
+@pytest.mark.parametrize("hidden_name", ["secret", "a/secret", "a/b/c/secret"])
+async def test_hidden_files_in_an_auto_run_folder_stay_hidden_and_the_folder_stays_as_it_is(
+    root: Path, hidden_name: str
 ) -> None:
-    file(root, f"sub/.claude/{hidden}", "SECRET")
-    command = f"cat sub/.claude/{hidden}; echo x > sub/.claude/x; mv sub/.claude/a sub/.claude/b; mv sub other; true"
-    result = await ran(root, command, ["sub/.claude/own.json"], [f"sub/.claude/{hidden}"])
+    file(root, f"sub/.claude/{hidden_name}", "SECRET")
+    command = (
+        f"cat sub/.claude/{hidden_name}; echo x > sub/.claude/x; mv sub/.claude/a sub/.claude/b; mv sub other; true"
+    )
+    result = await run_in_sandbox(root, command, ["sub/.claude/own.json"], [f"sub/.claude/{hidden_name}"])
     assert result.code == 0
     assert "SECRET" not in result.output
-    assert set(content(root)) == {"sub", "sub/.claude", *(f"sub/.claude/{way}" for way in ways(hidden))}
+    assert set(content(root)) == {
+        "sub",
+        "sub/.claude",
+        *(f"sub/.claude/{path}" for path in path_and_parents(hidden_name)),
+    }
 
 
-def ways(path: str) -> list[str]:
-    """A path, and the folders on the way to it."""
+def path_and_parents(path: str) -> list[str]:
+    """Return a path and its parent folders."""
     return [path, *(str(folder) for folder in Path(path).parents if folder.name)]
 
 
 @pytest.mark.requirement("sandbox.ways")
-async def test_work_beside_nested_auto_run_files_goes_on(root: Path) -> None:
+async def test_commands_can_work_next_to_nested_auto_run_files(root: Path) -> None:
     file(root, "sub/.vscode/tasks.json")
     git = "git -c user.name=t -c user.email=t@example.org"
     command = (
@@ -162,32 +172,32 @@ async def test_work_beside_nested_auto_run_files_goes_on(root: Path) -> None:
         f"{git} add .; {git} commit -qm one; {git} checkout -qb side; rm -r sub/lib; {git} commit -qam two; "
         f"{git} checkout -q master 2>&- || {git} checkout -q main; cat sub/lib/a sub/lib/y"
     )
-    result = await ran(root, command)
+    result = await run_in_sandbox(root, command)
     assert (result.code, result.output.splitlines()[-2:]) == (0, ["x", "y"])
     assert result.changes.changed == ()
 
 
 @pytest.mark.requirement("sandbox.ways")
-async def test_an_ordinary_project_costs_no_further_mounts(root: Path) -> None:
+async def test_an_ordinary_project_needs_no_further_mounts(root: Path) -> None:
     for name in (".git/HEAD", ".git/config", ".git/hooks/x", ".vscode/tasks.json", ".envrc", "src/deep/a.py"):
         file(root, name)
-    prepared = look_at(Site(home=str(root.parent)), [str(root)])
-    assert prepared.view.pinned == (str(root / ".git"),)
+    prepared_view = prepare_view(Site(home=str(root.parent)), [str(root)])
+    assert prepared_view.view.pinned == (str(root / ".git"),)
 
 
 @pytest.mark.requirement("sandbox.ways")
-def test_git_is_given_nothing_more_while_something_obeyed_may_be_of_a_running_job(root: Path) -> None:
+def test_git_may_write_nothing_more_while_an_auto_run_file_may_come_from_a_running_job(root: Path) -> None:
     file(root, ".git/config")
     file(root, ".git/hooks/pre-commit")
     site, lookout = Site(home=str(root.parent)), AutoRunScanner()
     git = replace(WORKING, is_git=True, is_asked=True)
     hooks = str(root / ".git/hooks")
-    job = look_at(site, [str(root)], lookout=lookout)
-    assert hooks not in look_at(site, [str(root)], git, lookout).view.read_only
+    job = prepare_view(site, [str(root)], scanner=lookout)
+    assert hooks not in prepare_view(site, [str(root)], git, lookout).view.read_only
     file(root, "other/.git/hooks/post-checkout")
-    assert hooks in look_at(site, [str(root)], git, lookout).view.read_only
+    assert hooks in prepare_view(site, [str(root)], git, lookout).view.read_only
     job.settle()
-    assert hooks not in look_at(site, [str(root)], git, lookout).view.read_only
+    assert hooks not in prepare_view(site, [str(root)], git, lookout).view.read_only
 
 
 @pytest.mark.requirement("sandbox.ways")
@@ -197,19 +207,19 @@ def test_new_files_that_programs_obey_are_renamed_in_place_only_for_anonymous_cl
     (tmp_path / "temporary").mkdir()
     (tmp_path / "own").mkdir()
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "temporary"))
-    for own in (None, lambda: str(tmp_path / "own")):
-        prepared = look_at(Site(home=str(root.parent)), [str(root)], private_folder=own)
+    for private_folder in (None, lambda: str(tmp_path / "own")):
+        prepared_view = prepare_view(Site(home=str(root.parent)), [str(root)], private_folder=private_folder)
         path = file(root, ".mcp.json")
-        ((moved, place),) = prepared.settle().moved
-        assert moved == str(path)
-        assert Path(place).is_relative_to(tmp_path / "temporary") is (own is not None)
+        ((old_path, new_path),) = prepared_view.settle().moved
+        assert old_path == str(path)
+        assert Path(new_path).is_relative_to(tmp_path / "temporary") is (private_folder is not None)
 
 
 @pytest.mark.requirement("sandbox.ways")
-def test_a_repository_without_a_folder_of_hooks_gets_one_that_no_command_can_make(root: Path) -> None:
+def test_a_repository_without_a_hooks_folder_gets_one_that_commands_cannot_write(root: Path) -> None:
     file(root, ".git/HEAD")
-    prepared = look_at(Site(home=str(root.parent)), [str(root)])
-    assert str(root / ".git/hooks") in prepared.view.read_only
+    prepared_view = prepare_view(Site(home=str(root.parent)), [str(root)])
+    assert str(root / ".git/hooks") in prepared_view.view.read_only
     assert list((root / ".git/hooks").iterdir()) == []
 
 
@@ -232,22 +242,22 @@ async def test_a_repository_that_a_question_named_can_be_removed_and_moved(root:
 
 
 @pytest.mark.requirement("sandbox.ways")
-async def test_folders_on_the_way_count_towards_the_most_that_is_kept(root: Path) -> None:
+async def test_parent_folders_count_towards_the_limit_of_protective_mounts(root: Path) -> None:
     for number in range(MAX_PROTECTIVE_MOUNTS):
         file(root, f"many/{number}/deep/.envrc")
     file(root, "conf/coretools.json")
     site = Site(home=str(root.parent), read_only=(str(root / "conf/coretools.json"),))
-    prepared = look_at(site, [str(root)])
-    kept = {*prepared.view.pinned, *prepared.view.read_only}
-    assert str(root / "conf") in kept
-    assert MAX_PROTECTIVE_MOUNTS - 3 < len(kept) <= MAX_PROTECTIVE_MOUNTS
-    files = [path for path in kept if path.endswith(".envrc")]
-    assert prepared.uncovered == MAX_PROTECTIVE_MOUNTS - len(files)
-    assert {str(Path(path).parents[count]) for path in files for count in range(3)} <= kept
+    prepared_view = prepare_view(site, [str(root)])
+    protected_paths = {*prepared_view.view.pinned, *prepared_view.view.read_only}
+    assert str(root / "conf") in protected_paths
+    assert MAX_PROTECTIVE_MOUNTS - 3 < len(protected_paths) <= MAX_PROTECTIVE_MOUNTS
+    files = [path for path in protected_paths if path.endswith(".envrc")]
+    assert prepared_view.uncovered == MAX_PROTECTIVE_MOUNTS - len(files)
+    assert {str(Path(path).parents[count]) for path in files for count in range(3)} <= protected_paths
 
 
 @pytest.mark.requirement("sandbox.auto_run_most")
-async def test_of_too_many_auto_run_files_those_near_the_top_are_kept_in_every_root(root: Path) -> None:
+async def test_of_too_many_auto_run_files_those_near_the_top_of_every_root_are_protected(root: Path) -> None:
     first, second = root / "first", root / "second"
     for folder in (first, second):
         for number in range(MAX_PROTECTIVE_MOUNTS):
@@ -258,13 +268,13 @@ async def test_of_too_many_auto_run_files_those_near_the_top_are_kept_in_every_r
     result = await run(confinement, command, [str(first), str(second)], command_environment({}, os.environ))
     confinement.close()
     assert [(folder / ".envrc").read_text() for folder in (first, second)] == ["", ""]
-    # What else there is room for: each takes two mounts, beside that of the folder that they share.
+    # There is room for this many more: each needs two mounts, and they share one for their parent folder.
     deep = (MAX_PROTECTIVE_MOUNTS - len(("first/.envrc", "second/.envrc", "first/deep"))) // 2
     assert result.changes == SandboxChanges(uncovered=2 * MAX_PROTECTIVE_MOUNTS - deep)
 
 
 @pytest.mark.requirement("sandbox.auto_run_most")
-async def test_what_could_not_be_kept_and_was_replaced_changed_or_removed_is_told(root: Path) -> None:
+async def test_unprotected_files_that_were_replaced_changed_or_removed_are_reported(root: Path) -> None:
     for number in range(MAX_PROTECTIVE_MOUNTS + 10):
         file(root, f"many/{number}/.envrc")
         file(root, f"last/{number}/deep/.vscode/tasks.json")
@@ -274,27 +284,27 @@ async def test_what_could_not_be_kept_and_was_replaced_changed_or_removed_is_tol
         "cd last; rm -r 0; mv 1 x; cp -r x 1; echo x >> 2/deep/.vscode/tasks.json; chmod 600 3/deep/.vscode/tasks.json;"
         "echo x > 4/deep/other; cd ../aaa; rm .claude; ln -s ../last .claude"
     )
-    result = await ran(root, command)
+    result = await run_in_sandbox(root, command)
     assert result.code == 0, result.output
     assert result.changes.uncovered > MAX_PROTECTIVE_MOUNTS
-    told = {str(Path(path).relative_to(root)) for path in result.changes.changed}
-    assert told == {"aaa/.claude", *(f"last/{number}/deep/.vscode" for number in range(4))}
+    names = {str(Path(path).relative_to(root)) for path in result.changes.changed}
+    assert names == {"aaa/.claude", *(f"last/{number}/deep/.vscode" for number in range(4))}
 
 
 @pytest.mark.requirement("sandbox.auto_run_most")
-async def test_what_changes_through_another_name_is_told(root: Path) -> None:
+async def test_a_change_through_another_name_is_reported(root: Path) -> None:
     file(root, "sub/.vscode/tasks.json")
     os.link(root / "sub/.vscode/tasks.json", root / "second-name")
-    result = await ran(root, "echo x > second-name")
+    result = await run_in_sandbox(root, "echo x > second-name")
     assert result.changes.changed == (str(root / "sub/.vscode"),)
 
 
 @pytest.mark.requirement("sandbox.ways")
-async def test_what_is_hidden_in_the_workspace_stays_hidden_and_where_it_is(root: Path) -> None:
+async def test_hidden_files_in_the_workspace_stay_hidden_and_where_they_are(root: Path) -> None:
     file(root, "sub/state/key", "the secret")
     file(root, "sub/.vscode/credentials", "the secret")
     command = "cat sub/state/key sub/.vscode/credentials; mv sub old && mkdir -p sub/state && echo x > sub/state/key"
-    result = await ran(root, command, hidden=["sub/state", "sub/.vscode/credentials"])
+    result = await run_in_sandbox(root, command, hidden_names=["sub/state", "sub/.vscode/credentials"])
     assert result.code != 0
     assert "secret" not in result.output
     assert (root / "sub/state/key").read_text() == "the secret"
@@ -302,14 +312,14 @@ async def test_what_is_hidden_in_the_workspace_stays_hidden_and_where_it_is(root
 
 @pytest.mark.requirement("sandbox.roots")
 @pytest.mark.parametrize("target", ["../outside", "/", "other"])
-async def test_a_folder_on_the_way_swapped_for_a_link_before_the_mount_runs_nothing(root: Path, target: str) -> None:
+async def test_nothing_runs_if_a_parent_folder_is_swapped_for_a_link_before_the_mount(root: Path, target: str) -> None:
     for folder in (root / "sub", root / "other", root.parent / "outside"):
         file(folder, "deep/.vscode/tasks.json")
     file(root, "sub/state/key")
-    confinement = await sandbox(root, hidden=["sub/state"])
+    confinement = await sandbox(root, hidden_names=["sub/state"])
     spec = ProcessSpec(("/bin/bash", "-c", "touch ran"), str(root), command_environment({}, os.environ))
-    confined = await confinement.confine(spec, [str(root)], WORKING)
-    assert isinstance(confined, SandboxedCommand)
+    sandboxed_command = await confinement.confine(spec, [str(root)], WORKING)
+    assert isinstance(sandboxed_command, SandboxedCommand)
 
     def swap() -> None:
         (root / "sub").rename(root / "moved")
@@ -317,8 +327,8 @@ async def test_a_folder_on_the_way_swapped_for_a_link_before_the_mount_runs_noth
 
     code: int | None = None
     with suppress(ToolError):
-        code, _ = await run_confined(confined, before_mounts=swap)
-    changes = await confined.release()
+        code, _ = await run_confined(sandboxed_command, before_mounts=swap)
+    changes = await sandboxed_command.release()
     assert code != 0
     assert not (root / "ran").exists()
     assert str(root / "sub/deep/.vscode") in changes.changed
@@ -326,27 +336,27 @@ async def test_a_folder_on_the_way_swapped_for_a_link_before_the_mount_runs_noth
 
 @pytest.mark.requirement("sandbox.ways")
 @pytest.mark.skipif(os.geteuid() != 0, reason="not run: only root can mount without a namespace of its own")
-async def test_mounts_below_a_folder_on_the_way_are_no_change(root: Path) -> None:
+async def test_mounts_below_a_parent_folder_do_not_count_as_a_change(root: Path) -> None:
     file(root, "sub/.vscode/tasks.json")
     places = [root / "sub" / name for name in ("z", "z/inner", "a")]
     try:
         for place in places:
             place.mkdir()
-            done = await anyio.run_process(["mount", "-t", "tmpfs", "none", str(place)], check=False)
-            if done.returncode != 0:
+            process = await anyio.run_process(["mount", "-t", "tmpfs", "none", str(place)], check=False)
+            if process.returncode != 0:
                 pytest.skip("not run: nothing can be mounted here")
-        result = await ran(root, "echo x > sub/z/inner/x && mv sub old")
+        result = await run_in_sandbox(root, "echo x > sub/z/inner/x && mv sub old")
         assert "Device or resource busy" in result.output
         assert (root / "sub/z/inner/x").read_text() == "x\n"
     finally:
-        # Wherever they are by now: a folder that was renamed takes them along.
+        # The mounts may have another path by now: they move with a folder that is renamed.
         lines = Path("/proc/self/mountinfo").read_text().splitlines()
         for place in [line.split()[4] for line in lines if f"{root}/" in line][::-1]:
             await anyio.run_process(["umount", place])
 
 
 @pytest.mark.requirement("sandbox.auto_run")
-async def test_very_many_new_folders_do_not_hide_what_was_found_before(root: Path) -> None:
+async def test_very_many_new_folders_do_not_unprotect_files_that_were_found_before(root: Path) -> None:
     file(root, "sub/deep/.vscode/tasks.json")
     confinement = await sandbox(root)
     environment = command_environment({}, os.environ)
@@ -362,21 +372,23 @@ async def test_very_many_new_folders_do_not_hide_what_was_found_before(root: Pat
 
 
 @pytest.mark.requirement("sandbox.auto_run")
-async def test_very_many_files_in_a_repository_do_not_hide_what_git_obeys(root: Path) -> None:
+async def test_very_many_files_in_a_repository_do_not_unprotect_what_git_obeys(root: Path) -> None:
     names = (".git/hooks/x", ".git/config", ".git/config.worktree", ".git/modules/m/config")
     for name in names:
         file(root, name)
     for number in range(4 * FOLDERS):
         file(root, f".git/j{number}", "")
         file(root, f".git/modules/m/j{number}", "")
-    result = await ran(root, "; ".join(f"echo x > {name}" for name in names) + "; echo x > .git/hooks/new; true")
+    result = await run_in_sandbox(
+        root, "; ".join(f"echo x > {name}" for name in names) + "; echo x > .git/hooks/new; true"
+    )
     assert result.output.count("Read-only") == len(names) + 1
     assert [(root / name).read_text() for name in names] == ["{}"] * len(names)
     assert result.changes == SandboxChanges()
 
 
 @pytest.mark.requirement("sandbox.auto_run_most")
-async def test_a_folder_with_too_many_worktrees_is_told_and_kept_as_a_whole(root: Path) -> None:
+async def test_a_folder_with_too_many_worktrees_is_reported_and_protected_as_a_whole(root: Path) -> None:
     file(root, ".git/HEAD")
     confinement = await sandbox(root)
     environment = command_environment({}, os.environ)

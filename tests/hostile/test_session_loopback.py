@@ -1,4 +1,4 @@
-"""The loopback that the commands of a session share, as root and as a user without rights."""
+"""The loopback network that the commands of a session share, as root and as a user without rights."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pathlib import Path
 import anyio
 import pytest
 
-from tests.hostile.confined import ENVIRONMENT, OTHERS, Runner, bubblewrapped, runner
+from tests.hostile.confined import ENVIRONMENT, USERS, Runner, bubblewrap_command, runner
 from tests.processes import run
 from tests.waiting import wait_until
 from tools.shell.brokered_starter import BrokeredStarter
@@ -36,96 +36,100 @@ server.serve_forever()
 """
 
 
-@pytest.fixture(scope="module", params=OTHERS)
-def started(request: pytest.FixtureRequest) -> Generator[Runner]:
-    """What starts commands."""
-    with runner(request.param) as made:
-        if made.bash("true", key="try").get("none"):
+@pytest.fixture(scope="module", params=USERS)
+def command_runner(request: pytest.FixtureRequest) -> Generator[Runner]:
+    """A process that starts commands."""
+    with runner(request.param) as starter:
+        if starter.bash("true", key="try").get("none"):
             pytest.skip("not run: bubblewrap makes no namespaces here")
-        yield made
+        yield starter
 
 
-def server_of(started: Runner, key: str, folder: Path) -> int:
-    """Start a server in the loopback of a client, in the sandbox; its port."""
+def start_server(command_runner: Runner, key: str, folder: Path) -> int:
+    """Start a server in a client's loopback, in the sandbox; return its port."""
     folder.chmod(0o777)
     for parent in folder.parents:
         if parent.stat().st_uid == os.geteuid() and not parent.stat().st_mode & 0o001:
             parent.chmod(parent.stat().st_mode | 0o011)
     port = folder / "port"
-    command = bubblewrapped(f"exec /usr/bin/python3 -c '{SERVE}' {port}", options=["--bind", str(folder), str(folder)])
-    assert "pid" in started.ask(argv=command, environment=ENVIRONMENT, key=key, waits=False)
+    command = bubblewrap_command(
+        f"exec /usr/bin/python3 -c '{SERVE}' {port}", options=["--bind", str(folder), str(folder)]
+    )
+    assert "pid" in command_runner.ask(argv=command, environment=ENVIRONMENT, key=key, waits=False)
     wait_until(lambda: port.exists() and port.read_text())
     return int(port.read_text())
 
 
 @pytest.mark.requirement("loopback.shared")
-def test_a_server_of_one_command_answers_the_next_ones_and_nobody_else(started: Runner, tmp_path: Path) -> None:
-    port = server_of(started, "one", tmp_path)
+def test_a_server_of_one_command_answers_the_clients_next_commands_and_nobody_else(
+    command_runner: Runner, tmp_path: Path
+) -> None:
+    port = start_server(command_runner, "one", tmp_path)
     hosts = ("127.0.0.1", "[::1]", "localhost")
     ask = f"for host in {' '.join(hosts)}; do curl -sS -o /dev/null -w '%{{http_code}} ' http://$host:{port}/; done"
-    in_sandbox = bubblewrapped(ask)
-    assert started.ask(argv=in_sandbox, environment=ENVIRONMENT, key="one")["output"] == "200 200 200 "
-    assert started.bash(ask, key="one")["output"] == "200 200 200 "
-    # The same from the loopback of another client, and from the machine's.
-    for elsewhere in ({"key": "other"}, {}):
-        refused = started.bash(ask, **elsewhere)
-        assert "200" not in refused["output"], refused
-        assert refused["output"].count("000") == len(hosts), refused
+    sandboxed_command = bubblewrap_command(ask)
+    assert command_runner.ask(argv=sandboxed_command, environment=ENVIRONMENT, key="one")["output"] == "200 200 200 "
+    assert command_runner.bash(ask, key="one")["output"] == "200 200 200 "
+    # Nothing is reached from the loopback of another client, or from the machine's.
+    for loopback_options in ({"key": "other"}, {}):
+        result = command_runner.bash(ask, **loopback_options)
+        assert "200" not in result["output"], result
+        assert result["output"].count("000") == len(hosts), result
     for family, host in ((socket.AF_INET, "127.0.0.1"), (socket.AF_INET6, "::1")):
         with socket.socket(family) as client, pytest.raises(OSError, match="refused"):
             client.connect((host, port))
 
 
 @pytest.mark.requirement("loopback.shared")
-def test_nothing_but_the_loopback_is_reached_from_it(started: Runner) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as listening:
-        listening.setblocking(False)
-        port = listening.getsockname()[1]
+def test_commands_in_a_session_loopback_reach_nothing_else(command_runner: Runner) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        listener.setblocking(False)
+        port = listener.getsockname()[1]
         command = f"curl -sS -m 5 http://127.0.0.1:{port}/ ; curl -sS -m 5 http://192.0.2.1/ ; cat /proc/net/dev"
-        output = started.bash(command, key="one")["output"]
+        output = command_runner.bash(command, key="one")["output"]
         assert "Failed to connect to 127.0.0.1" in output or "Couldn't connect" in output, output
         assert "192.0.2.1" in output
         assert [line.split(":")[0].strip() for line in output.splitlines() if line.strip()[-1:].isdigit()] == ["lo"]
         with pytest.raises(BlockingIOError):
-            listening.accept()
+            listener.accept()
 
 
 @pytest.mark.requirement("loopback.made")
-def test_what_is_held_for_a_client_is_given_back_with_it(started: Runner) -> None:
-    assert started.bash("true", key="held")["code"] == 0  # whatever is made once is there now
-    before = started.ask(ask="descriptors")["open"]
+def test_the_descriptors_held_for_a_client_are_closed_when_it_is_forgotten(command_runner: Runner) -> None:
+    assert command_runner.bash("true", key="held")["code"] == 0  # descriptors that are opened only once are open now
+    count_before = command_runner.ask(ask="descriptors")["open"]
     for key in ("first", "second", "first"):
-        inside = started.bash("readlink /proc/self/ns/net; ls /proc/self/fd | wc -l", key=key)
-        # Nothing of the namespaces is open in the command: its standard streams, and what lists them.
-        assert inside["output"].split()[1] == "4", inside
-    held = started.ask(ask="descriptors")["open"]
-    assert held - before == (2 if started.user == 0 else 4)
+        result = command_runner.bash("readlink /proc/self/ns/net; ls /proc/self/fd | wc -l", key=key)
+        # The command has no namespace open: only the standard streams, and the folder that `ls` lists.
+        assert result["output"].split()[1] == "4", result
+    count = command_runner.ask(ask="descriptors")["open"]
+    assert count - count_before == (2 if command_runner.user == 0 else 4)
     for key in ("first", "second", "never seen"):
-        started.ask(ask="forget", key=key)
-    assert started.ask(ask="descriptors")["open"] == before
+        command_runner.ask(ask="forget", key=key)
+    assert command_runner.ask(ask="descriptors")["open"] == count_before
 
 
 @pytest.mark.requirement("loopback.made")
-def test_where_none_can_be_made_there_is_none_for_a_while(started: Runner, tmp_path: Path) -> None:
-    before = started.ask(ask="descriptors")["open"]
+def test_if_no_loopback_can_be_made_none_is_tried_again_for_a_while(command_runner: Runner, tmp_path: Path) -> None:
+    count_before = command_runner.ask(ask="descriptors")["open"]
     liar = tmp_path / "bwrap"
     liar.write_text('#!/bin/sh\necho "\\"child-pid\\": $$" >&10\necho\nread x\n')
     liar.chmod(0o755)
     for parent in tmp_path.parents:
         if parent.stat().st_uid == os.geteuid() and not parent.stat().st_mode & 0o001:
             parent.chmod(parent.stat().st_mode | 0o011)
-    for at, program in enumerate(("/bin/false", "/bin/true", "/nowhere/bwrap", "/bin/echo", str(liar))):
-        assert started.bash("true", key=f"without {at}", bubblewrap=program) == {"none": True}
-        assert started.bash("true", key=f"without {at}") == {"none": True}  # it is remembered
-        started.ask(ask="forget", key=f"without {at}")
-        assert started.bash("true", key=f"without {at}")["code"] == 0
-        started.ask(ask="forget", key=f"without {at}")
-    assert started.bash("true", key="") == {"none": True}
-    assert started.ask(ask="descriptors")["open"] == before
+    for number, program in enumerate(("/bin/false", "/bin/true", "/nowhere/bwrap", "/bin/echo", str(liar))):
+        assert command_runner.bash("true", key=f"without {number}", bubblewrap=program) == {"none": True}
+        assert command_runner.bash("true", key=f"without {number}") == {"none": True}  # the failure is remembered
+        command_runner.ask(ask="forget", key=f"without {number}")
+        assert command_runner.bash("true", key=f"without {number}")["code"] == 0
+        command_runner.ask(ask="forget", key=f"without {number}")
+    assert command_runner.bash("true", key="") == {"none": True}
+    assert command_runner.ask(ask="descriptors")["open"] == count_before
 
 
-class Counting(BrokeredStarter):
-    """Counts what is started."""
+class CountingStarter(BrokeredStarter):
+    """A starter that counts the programs that it starts."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -139,13 +143,13 @@ class Counting(BrokeredStarter):
 
 @pytest.mark.anyio
 @pytest.mark.requirement("loopback.made")
-async def test_several_first_calls_share_one_and_a_cancelled_one_spoils_nothing() -> None:
-    starter = Counting()
+async def test_concurrent_first_calls_share_one_loopback_and_a_cancelled_call_does_no_harm() -> None:
+    starter = CountingStarter()
     loopbacks = SessionLoopbacks(starter)
-    found: list[tuple[int, ...] | None] = []
+    namespaces: list[tuple[int, ...] | None] = []
 
-    async def look() -> None:
-        found.append(await loopbacks.namespaces("client", BWRAP))
+    async def request_namespaces() -> None:
+        namespaces.append(await loopbacks.namespaces("client", BWRAP))
 
     try:
         if await loopbacks.namespaces("try", BWRAP) is None:
@@ -153,24 +157,24 @@ async def test_several_first_calls_share_one_and_a_cancelled_one_spoils_nothing(
         count = starter.count
         async with anyio.create_task_group() as group:
             for _ in range(5):
-                group.start_soon(look)
-        assert len(set(found)) == 1
+                group.start_soon(request_namespaces)
+        assert len(set(namespaces)) == 1
         assert starter.count == count + 1
-        before = os.listdir("/proc/self/fd")
+        descriptors_before = os.listdir("/proc/self/fd")
         with anyio.CancelScope() as scope:
             scope.cancel()
             await loopbacks.namespaces("another", BWRAP)
-        assert os.listdir("/proc/self/fd") == before
-        # One that is forgotten while it is made is not kept.
+        assert os.listdir("/proc/self/fd") == descriptors_before
+        # A loopback that is forgotten while it is made is not kept.
         async with anyio.create_task_group() as group:
             group.start_soon(loopbacks.namespaces, "forgotten", BWRAP)
             await anyio.lowlevel.checkpoint()
             loopbacks.forget("forgotten")
-        assert os.listdir("/proc/self/fd") == before
+        assert os.listdir("/proc/self/fd") == descriptors_before
         assert await loopbacks.namespaces("another", BWRAP) is not None
         loopbacks.close()
-        assert set(found) != {None}
-        for descriptor in found[0] or ():
+        assert set(namespaces) != {None}
+        for descriptor in namespaces[0] or ():
             with pytest.raises(OSError, match="Bad file descriptor"):
                 os.fstat(descriptor)
     finally:
@@ -180,15 +184,15 @@ async def test_several_first_calls_share_one_and_a_cancelled_one_spoils_nothing(
 
 @pytest.mark.anyio
 @pytest.mark.requirement("process.confined_start")
-async def test_what_cannot_be_joined_starts_nothing_and_says_why() -> None:
+async def test_nothing_starts_if_a_namespace_cannot_be_joined_and_the_error_says_why() -> None:
     starter = BrokeredStarter()
     null = os.open(os.devnull, os.O_RDONLY)
     try:
         spec = ProcessSpec(("/bin/echo", "started"), "/", {}, namespaces=(null,))
-        with pytest.raises(StartFailedError) as failed:
+        with pytest.raises(StartFailedError) as error_info:
             await starter.start(spec)
-        assert failed.value.number != 0
-        # The supervisor, which was asked, is none the worse for it.
+        assert error_info.value.number != 0
+        # The supervisor, which was asked to start it, still works.
         assert await run(starter, ProcessSpec(("/bin/echo", "started"), "/", {})) == (ExitStatus(0, None), "started\n")
     finally:
         await starter.aclose()

@@ -1,4 +1,4 @@
-"""What a person decides by is what is there: long lines, characters that nobody sees, hosts that look like others."""
+"""Questions show people what is really there: long lines, invisible characters, hosts that look like others."""
 
 from __future__ import annotations
 
@@ -32,12 +32,12 @@ LONG = 40_000
 
 
 def line_of(length: int, seed: str) -> str:
-    """A line in which each part is another one."""
+    """Return a line in which no part repeats."""
     return "".join(f"{seed}{number:06}" for number in range(length // 7 + 1))[:length]
 
 
 def edit_question(old: str | None, new: str) -> str:
-    """The question before a change."""
+    """Return the text of the question about a change."""
     diff = unified_diff(old, new)
     text = diff.text("f", ("Current", "Proposed"))
     details = EditConfirmation(
@@ -54,22 +54,22 @@ def edit_question(old: str | None, new: str) -> str:
 
 @pytest.mark.requirement("display.question")
 @pytest.mark.parametrize("length", [2_001, 10_004, 11_990])
-def test_a_new_line_of_some_thousand_characters_is_shown_whole(length: int) -> None:
+def test_a_new_line_of_a_few_thousand_characters_is_shown_in_full(length: int) -> None:
     line = line_of(length, "n")
     for old, new in ((None, line), ("a\nb\nc\n", f"a\nb\n{line}\nc\n"), ("x\n", f"{line}\n")):
-        shown = edit_question(old, new)
-        assert f"+{line}\n" in shown
-        assert "Cut here: it is too long" not in shown
+        text = edit_question(old, new)
+        assert f"+{line}\n" in text
+        assert "Cut here: it is too long" not in text
 
 
-def said_in(shown: str, mark: str) -> tuple[str, int]:
-    """What is shown of the only line with a mark, and how many characters it says are not."""
-    (line,) = (line[1:] for line in shown.splitlines() if line.startswith(mark) and not line.startswith(mark * 3))
-    line, told, length = line.partition(" [a line of ")
+def shown_line(text: str, mark: str) -> tuple[str, int]:
+    """Return the shown text of the only line with a mark, and the number of characters that it says are left out."""
+    (line,) = (line[1:] for line in text.splitlines() if line.startswith(mark) and not line.startswith(mark * 3))
+    line, note, length = line.partition(" [a line of ")
     gaps = [int(number.replace(",", "")) for number in re.findall(r"\[\.\.\. ([\d,]+) characters \.\.\.\]", line)]
-    text = re.sub(r"\[\.\.\. [\d,]+ characters \.\.\.\]", "", line)
-    assert not told or len(text) + sum(gaps) == int(length.split()[0].replace(",", ""))
-    return text, sum(gaps)
+    parts_shown = re.sub(r"\[\.\.\. [\d,]+ characters \.\.\.\]", "", line)
+    assert not note or len(parts_shown) + sum(gaps) == int(length.split()[0].replace(",", ""))
+    return parts_shown, sum(gaps)
 
 
 @pytest.mark.requirement("display.question")
@@ -78,21 +78,21 @@ def said_in(shown: str, mark: str) -> tuple[str, int]:
     "places", [(0, 8_000, 16_000), (0, 3, 9_000, 9_300, 16_000), (5_000, 11_000), tuple(range(39))]
 )
 def test_each_of_several_changes_of_a_long_line_is_shown(unit: str, places: tuple[int, ...]) -> None:
-    before = unit * (16_000 // len(unit))
-    after = before
+    old_line = unit * (16_000 // len(unit))
+    new_line = old_line
     for number, place in reversed([*enumerate(places)]):
         at = place // len(unit) * len(unit) if len(places) < 39 else place * 400 // len(unit) * len(unit)
-        after = f"{after[:at]}EVIL{number}();{after[at:]}"
-    for old, new, mark in ((before, after, "+"), (after, before, "-")):
-        text, gaps = said_in(edit_question(old, new), mark)
+        new_line = f"{new_line[:at]}EVIL{number}();{new_line[at:]}"
+    for old, new, mark in ((old_line, new_line, "+"), (new_line, old_line, "-")):
+        text, gaps = shown_line(edit_question(old, new), mark)
         assert all(f"EVIL{number}();" in text for number in range(len(places)))
-        assert len(text) + gaps == len(after)
+        assert len(text) + gaps == len(new_line)
 
 
 @pytest.mark.requirement("display.question")
 @pytest.mark.parametrize("length", [20_000, LONG, 200_000, 2_000_000])
 @pytest.mark.parametrize("ending", ["", "\n", "\r\n", "\r"])
-def test_a_new_line_is_shown_by_its_head_and_its_length_however_long_it_is(length: int, ending: str) -> None:
+def test_of_a_very_long_new_line_the_beginning_and_the_length_are_shown(length: int, ending: str) -> None:
     line = line_of(length, "n")
     for old, new in (
         (None, line + ending),
@@ -100,46 +100,48 @@ def test_a_new_line_is_shown_by_its_head_and_its_length_however_long_it_is(lengt
         ("a\nb\nc\n", f"a\nb\n{line}\nc\n"),
         ("x\n", f"{'short' * 10}\n" * 20 + line + ending),
     ):
-        shown = edit_question(old, new)
-        assert line[:200] in shown
-        assert re.search(rf"a line of (?:{length:,}|{length + 1:,}) characters", shown)
-        assert "Cut here: it is too long" in shown
-        assert len(shown) < 40_000
+        text = edit_question(old, new)
+        assert line[:200] in text
+        assert re.search(rf"a line of (?:{length:,}|{length + 1:,}) characters", text)
+        assert "Cut here: it is too long" in text
+        assert len(text) < 40_000
 
 
 @pytest.mark.requirement("display.question")
 @pytest.mark.parametrize("at", [0, 1, 250, 5_000, 19_999, 30_000, LONG - 301, LONG - 2, LONG - 1])
-def test_a_change_within_a_long_line_is_shown_with_what_is_around_it(at: int) -> None:
-    before = line_of(LONG, "o")
-    for inserted, removed in (("<EVIL>", 0), ("<EVIL>", 1), ("<EVIL>" + "e" * 5_000 + "<END>", 3)):
-        after = before[:at] + inserted + before[at + removed :]
-        for old, new in ((before, after), (f"a\n{before}\nb\n", f"a\n{after}\nb\n")):
-            shown = edit_question(old, new)
-            assert "<EVIL>" in shown
-            assert ("<END>" in shown) is ("<END>" in inserted)
-            assert before[max(at - 50, 0) : at] in shown
-        backwards = edit_question(after, before)
-        assert "<EVIL>" in backwards
+def test_a_change_within_a_long_line_is_shown_with_its_surroundings(at: int) -> None:
+    old_line = line_of(LONG, "o")
+    for insertion, removal_length in (("<EVIL>", 0), ("<EVIL>", 1), ("<EVIL>" + "e" * 5_000 + "<END>", 3)):
+        new_line = old_line[:at] + insertion + old_line[at + removal_length :]
+        for old, new in ((old_line, new_line), (f"a\n{old_line}\nb\n", f"a\n{new_line}\nb\n")):
+            text = edit_question(old, new)
+            assert "<EVIL>" in text
+            assert ("<END>" in text) is ("<END>" in insertion)
+            assert old_line[max(at - 50, 0) : at] in text
+        reverse_text = edit_question(new_line, old_line)
+        assert "<EVIL>" in reverse_text
 
 
 @pytest.mark.requirement("display.question")
 @given(st.integers(0, 6_000), st.integers(0, 6_000), st.integers(0, 200), st.sampled_from(["", "\n"]))
 @examples(60)
-def test_what_is_shown_of_a_long_line_is_in_it_and_in_order(length: int, at: int, added: int, ending: str) -> None:
-    before = line_of(length, "o")
-    after = before[:at] + "+" * added + before[at:]
-    for mark, whole in (("-", before), ("+", after)):
-        for line in unified_diff(before + ending, after + ending).hunks.split("\n"):
+def test_the_shown_parts_of_a_long_line_are_parts_of_it_and_in_order(
+    length: int, at: int, insertion_length: int, ending: str
+) -> None:
+    old_line = line_of(length, "o")
+    new_line = old_line[:at] + "+" * insertion_length + old_line[at:]
+    for mark, full_line in (("-", old_line), ("+", new_line)):
+        for line in unified_diff(old_line + ending, new_line + ending).hunks.split("\n"):
             if line.startswith(mark):
                 text = re.sub(r" \[a line of [\d,]+ characters, shown in part\]$", "", line[1:])
                 parts = re.split(r"\[\.\.\. ([\d,]+) characters \.\.\.\]", text)
                 lengths = [
                     len(part) if number % 2 == 0 else int(part.replace(",", "")) for number, part in enumerate(parts)
                 ]
-                assert sum(lengths) == len(whole)
+                assert sum(lengths) == len(full_line)
                 for number, part in enumerate(parts[::2]):
                     start = sum(lengths[: number * 2])
-                    assert whole[start : start + len(part)] == part
+                    assert full_line[start : start + len(part)] == part
 
 
 @pytest.mark.requirement("display.question")
@@ -151,18 +153,18 @@ def test_short_lines_are_shown_as_they_are() -> None:
 
 
 @pytest.mark.requirement("display.question")
-def test_a_long_line_of_arguments_or_of_a_plan_is_shown_by_its_head() -> None:
+def test_of_a_long_line_of_arguments_or_of_a_plan_the_beginning_is_shown() -> None:
     line = line_of(LONG, "n")
     for details in (
         McpConfirmation(title="t", server_name="up", tool_name="x", arguments={"a": 1, "text": line}),
         PlanConfirmation(title="t", plan=f"# Plan\n\n{line}\n"),
         InfoConfirmation(title="t", prompt=f"one\n{line}"),
     ):
-        shown = render_question(Question("Do it", details, "f"))
-        assert line[:1_000] in shown
-        assert "[a line of 40,0" in shown
-        assert "Cut here: it is too long" in shown
-        assert len(shown.encode()) < 33_000
+        question_text = render_question(Question("Do it", details, "f"))
+        assert line[:1_000] in question_text
+        assert "[a line of 40,0" in question_text
+        assert "Cut here: it is too long" in question_text
+        assert len(question_text.encode()) < 33_000
     text, is_cut = cut_at_line(f"a\n{'é' * 3_000}\nb", 1_000)
     assert (len(text.encode()) <= 1_000, is_cut) == (True, True)
     block = display_block(FileDiff("f", unified_diff("", f"{line}\n" * 3).text("f", ("a", "b")), 3, 0))
@@ -177,22 +179,22 @@ DEFAULT_IGNORABLE = [
     ),
     *("\uffa0\ufff0\ufff8\U0001bca0\U0001d173\U000e0000\U000e0001\U000e0041\U000e0100\U000e01ef\U000e0fff"),
 ]
-WITH_A_SHAPE = {*range(0x600, 0x606), 0x6DD, 0x890, 0x891, 0x8E2, 0x110BD, 0x110CD}
-"""Of format, but written: signs of Arabic and Kaithi."""
+VISIBLE_FORMAT_CHARACTERS = {*range(0x600, 0x606), 0x6DD, 0x890, 0x891, 0x8E2, 0x110BD, 0x110CD}
+"""Format characters that are visible: Arabic and Kaithi signs."""
 
 
-def unseen() -> Iterator[str]:
-    """Every character without a shape that all see, by its properties."""
+def invisible_characters() -> Iterator[str]:
+    """Yield every invisible character, by its Unicode properties."""
     yield from DEFAULT_IGNORABLE
     for code in range(sys.maxunicode + 1):
         kind = unicodedata.category(chr(code))
-        is_unseen = kind in ("Cc", "Cf", "Co", "Cs", "Zl", "Zp") and code not in {9, 10, *WITH_A_SHAPE}
-        if is_unseen or code & 0xFFFE == 0xFFFE or 0xFDD0 <= code <= 0xFDEF:
+        is_invisible = kind in ("Cc", "Cf", "Co", "Cs", "Zl", "Zp") and code not in {9, 10, *VISIBLE_FORMAT_CHARACTERS}
+        if is_invisible or code & 0xFFFE == 0xFFFE or 0xFDD0 <= code <= 0xFDEF:
             yield chr(code)
 
 
 class Endless(list[int]):
-    """A list that goes on for ever."""
+    """A list that never ends."""
 
     def __iter__(self) -> Iterator[int]:
         return itertools.count()
@@ -200,24 +202,24 @@ class Endless(list[int]):
 
 @pytest.mark.requirement("questions.bounded")
 def test_no_more_of_the_arguments_is_rendered_than_a_question_could_show() -> None:
-    def shown(arguments: Mapping[str, Any]) -> str:
-        asked = McpConfirmation(title="t", server_name="up", tool_name="x", arguments=arguments)
-        return render_question(Question("Count", asked, "f"))
+    def render(arguments: Mapping[str, Any]) -> str:
+        details = McpConfirmation(title="t", server_name="up", tool_name="x", arguments=arguments)
+        return render_question(Question("Count", details, "f"))
 
-    assert CUT_HERE in shown({"numbers": Endless([1])})
-    assert "[a line of more than 399," in shown({"text": "x" * 1_000_000})
+    assert CUT_HERE in render({"numbers": Endless([1])})
+    assert "[a line of more than 399," in render({"text": "x" * 1_000_000})
 
 
 @pytest.mark.requirement("display.visible")
-def test_every_character_that_is_not_seen_is_marked() -> None:
-    raw = [f"U+{ord(character):04X}" for character in unseen() if character in visible(f"a{character}b")]
+def test_every_invisible_character_is_marked() -> None:
+    raw = [f"U+{ord(character):04X}" for character in invisible_characters() if character in visible(f"a{character}b")]
     assert raw == []
 
 
 @pytest.mark.requirement("display.visible")
-@each_of("before", ["a", "-", " ", "1", "é", "字", "あ", ")", "\ufe0f", "✅\ufe0f", "\n", ""])
-def test_the_emoji_selector_is_marked_where_it_makes_no_emoji(before: str) -> None:
-    assert visible(f"{before}\ufe0fb").endswith("<U+FE0F>b")
+@each_of("character", ["a", "-", " ", "1", "é", "字", "あ", ")", "\ufe0f", "✅\ufe0f", "\n", ""])
+def test_the_emoji_selector_is_marked_unless_it_makes_an_emoji(character: str) -> None:
+    assert visible(f"{character}\ufe0fb").endswith("<U+FE0F>b")
 
 
 @pytest.mark.requirement("display.visible")
@@ -242,7 +244,7 @@ def test_ordinary_writing_is_shown_as_it_is(text: str) -> None:
 
 @pytest.mark.requirement("display.visible")
 @each_of("character", ["\ufe0f", "\ue000", "\U000f0000", "\ufff1", "\U0010ffff"])
-def test_no_question_shows_them_raw(character: str) -> None:
+def test_no_question_shows_invisible_characters_unmarked(character: str) -> None:
     text = f"a{character}b"
     for details in (
         ExecConfirmation(title=text, command=text, directory=text, description=text),
@@ -250,46 +252,53 @@ def test_no_question_shows_them_raw(character: str) -> None:
         InfoConfirmation(title=text, prompt=text),
         EditConfirmation(title=text, file_path=text, file_diff=f"+{text}", added=1, removed=0, state="s"),
     ):
-        shown = render_question(Question(text, details, "f"))
-        assert character not in shown
-        assert f"<U+{ord(character):04X}>" in shown
+        question_text = render_question(Question(text, details, "f"))
+        assert character not in question_text
+        assert f"<U+{ord(character):04X}>" in question_text
 
 
 @pytest.mark.requirement("display.question")
 @each_of("gap", [" ", "\t", "\n", "\u3000", " \n", "\n \t"])
-def test_nothing_is_cut_off_because_of_a_gap_however_long(gap: str) -> None:
+def test_a_long_gap_causes_no_cut(gap: str) -> None:
     details = InfoConfirmation(title="t", prompt=f"before{gap * 700_000}after")
     arguments = {"a": [" " * 300_000, "\u3000" * 300_000], "b": "after"}
-    for each in (details, McpConfirmation(title="t", server_name="up", tool_name="x", arguments=arguments)):
-        shown = render_question(Question("d", each, "f"))
-        assert "after" in shown
-        assert "Cut here" not in shown
-        assert len(shown) < 1_000
+    for confirmation in (details, McpConfirmation(title="t", server_name="up", tool_name="x", arguments=arguments)):
+        text = render_question(Question("d", confirmation, "f"))
+        assert "after" in text
+        assert "Cut here" not in text
+        assert len(text) < 1_000
 
 
-SEEMING = ["bank.example", "bank.example:443", "me:word", "https%3A%2F%2Fbank.example", "a@bank.example", "x" * 500]
+APPARENT_HOSTS = [
+    "bank.example",
+    "bank.example:443",
+    "me:word",
+    "https%3A%2F%2Fbank.example",
+    "a@bank.example",
+    "x" * 500,
+]
 
 
 @pytest.mark.requirement("display.true_host")
-@each_of("seeming", SEEMING)
+@each_of("apparent_host", APPARENT_HOSTS)
 @each_of("scheme", ["https", "http", "HTTPS"])
-@each_of("rest", ["", "/", "/a@b", "?x=@y", ":8443/p", "#bank.example", "\\@bank.example"])
-def test_the_true_host_of_a_url_with_a_name_before_it_is_told_in_every_question(
-    seeming: str, scheme: str, rest: str
+@each_of("url_end", ["", "/", "/a@b", "?x=@y", ":8443/p", "#bank.example", "\\@bank.example"])
+def test_every_question_names_the_true_host_of_a_url_with_a_user_name(
+    apparent_host: str, scheme: str, url_end: str
 ) -> None:
-    url = f"{scheme}://{seeming}@evil.example{rest}"
-    told = "leads to the host evil.example."
+    url = f"{scheme}://{apparent_host}@evil.example{url_end}"
+    note = "leads to the host evil.example."
     for details in (
         ExecConfirmation(title="t", command=f"curl '{url}'", directory="/w"),
         McpConfirmation(title="t", server_name="up", tool_name="x", arguments={"go": [url]}),
         InfoConfirmation(title="t", prompt=url),
         PlanConfirmation(title="t", plan=f"Open <{url}>, please."),
     ):
-        assert told in render_question(Question("Do it", details, "f"))
+        assert note in render_question(Question("Do it", details, "f"))
     params: Any = {"mode": "url", "url": url, "message": "Sign in", "elicitationId": "1"}
-    assert told in labelled("up", "elicitation/create", params)["message"]
+    assert note in labelled("up", "elicitation/create", params)["message"]
     form: Any = {"message": f"Open {url} first", "requestedSchema": {"type": "object", "properties": {}}}
-    assert told in labelled("up", "elicitation/create", form)["message"]
+    assert note in labelled("up", "elicitation/create", form)["message"]
 
 
 BEGINNINGS = [
@@ -302,24 +311,24 @@ BEGINNINGS = [
 @pytest.mark.requirement("display.true_host")
 @each_of("beginning", BEGINNINGS)
 @each_of("seam", ["@", "'@", '"@"', "''@", "\\@", "<@", ":443@", "x" * 3_000 + "@", "`'@"])
-def test_a_host_behind_another_one_is_told_however_the_url_is_written(beginning: str, seam: str) -> None:
-    for before in ("", "see ", "(", '{"url":"', "x="):
-        told = true_hosts(f"{before}{beginning}bank.example{seam}evil.example/path")
-        assert any(note.endswith("to the host evil.example.") for note in told), before
+def test_a_host_after_an_apparent_host_is_named_in_any_form_of_url(beginning: str, seam: str) -> None:
+    for prefix in ("", "see ", "(", '{"url":"', "x="):
+        notes = true_hosts(f"{prefix}{beginning}bank.example{seam}evil.example/path")
+        assert any(note.endswith("to the host evil.example.") for note in notes), prefix
 
 
 @pytest.mark.requirement("display.true_host")
 @pytest.mark.parametrize(
-    ("host", "plain"),
+    ("host", "ascii_host"),
     [
         ("b\u0430nk.example", "xn--bnk-6cd.example"),
         ("bücher.example", "xn--bcher-kva.example"),
         ("faß.example", "xn--fa-hia.example"),
     ],
 )
-def test_a_host_in_other_letters_is_told_in_those_of_ascii(host: str, plain: str) -> None:
-    assert true_hosts(f"see https://{host}/x") == [f"Note: the host {host} in a link is {plain}."]
-    assert plain in true_hosts(f"see https://me@{host}/x")[0]
+def test_a_host_in_other_letters_is_shown_in_ascii_too(host: str, ascii_host: str) -> None:
+    assert true_hosts(f"see https://{host}/x") == [f"Note: the host {host} in a link is {ascii_host}."]
+    assert ascii_host in true_hosts(f"see https://me@{host}/x")[0]
 
 
 @pytest.mark.requirement("display.true_host")
@@ -337,15 +346,15 @@ def test_a_host_in_other_letters_is_told_in_those_of_ascii(host: str, plain: str
         "C:\\\\work\\a@b.c and \\\\server\\share\\a@b.c and src//a/b@c.d",
     ],
 )
-def test_nothing_is_told_of_urls_that_lead_where_they_seem_to(text: str) -> None:
+def test_there_are_no_notes_on_urls_that_lead_where_they_seem_to(text: str) -> None:
     assert true_hosts(text) == []
 
 
 @pytest.mark.requirement("display.true_host")
-def test_what_is_told_of_very_many_or_very_long_hosts_is_short() -> None:
-    many = " ".join(f"https://a{number}@b{number}.example" for number in range(10_000))
-    assert len("\n".join(true_hosts(many))) < 1_000
-    for long in (
+def test_the_notes_on_very_many_or_very_long_hosts_are_short() -> None:
+    many_urls = " ".join(f"https://a{number}@b{number}.example" for number in range(10_000))
+    assert len("\n".join(true_hosts(many_urls))) < 1_000
+    for long_url in (
         "https://" + "é" * 100_000,
         "https://" + "a@" * 100_000,
         "https://a@" + "b" * 100_000,
@@ -354,4 +363,4 @@ def test_what_is_told_of_very_many_or_very_long_hosts_is_short() -> None:
         "http:@" * 50_000,
         "//a.b@" * 50_000,
     ):
-        assert len("\n".join(true_hosts(long))) < 2_000
+        assert len("\n".join(true_hosts(long_url))) < 2_000

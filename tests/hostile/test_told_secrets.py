@@ -1,4 +1,4 @@
-"""Secrets in arguments, however they are called and wherever they lie: no record and no line of the log shows them."""
+"""Secrets in arguments, under any name and in any position: no record and no log line shows them."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from tools.permissions.verdict import Permission, Verdict
 from tools.text.secrets import HIDDEN, redact, without_secrets
 
 MARK = "7Hq-gl0w"
-"""No form tells that this is a secret."""
+"""A secret that cannot be recognised by its form."""
 
 WORDS = [
     *("authorization", "session", "session id", "session token", "otp", "otp code", "totp", "mfa", "mfa code", "pin"),
@@ -73,7 +73,7 @@ ODD_NAMES = [
     *("signingKey", "samlResponse", "connectionString"),
     *("".join(chr(ord(letter) + 0xFEE0) for letter in name) for name in ("apiKey", "token")),
 ]
-"""Names that are written as few people do: with blanks, and with letters that only look like ours."""
+"""Names in unusual spellings: with spaces, in odd case, and with letters that only look like Latin ones."""
 
 SPELLINGS: list[Callable[[list[str]], str]] = [
     "_".join,
@@ -92,11 +92,11 @@ FEW_NAMES = [
     *(SPELLINGS[number % len(SPELLINGS)](word.split(" ")) for number, word in enumerate(WORDS)),
     *(spell(words) for words in (["password"], ["client", "secret"], ["two", "factor", "code"]) for spell in SPELLINGS),
 ]
-"""Every word in one spelling, and some in all of them."""
+"""Every word in one spelling, and three of them in all spellings."""
 
 
 def shapes(name: str, value: Any) -> Iterator[Json]:
-    """Arguments in which a value stands behind a name."""
+    """Yield arguments that contain a name with its value."""
     yield {name: value}
     yield {"outer": {name: value}}
     yield {"outer": [{"deep": [{name: value}]}]}
@@ -118,34 +118,34 @@ def shapes(name: str, value: Any) -> Iterator[Json]:
     yield {"command": f"tool --{name}={value} x"}
 
 
-def told(arguments: Json) -> str:
-    """What the record of a call shows of its arguments."""
+def recorded_arguments(arguments: Json) -> str:
+    """Return the arguments as the audit record of a call shows them."""
     allow = Permission(Verdict.ALLOW, "because")
     return json.dumps(record_of(AuditEntry("tool", arguments, "Call it", "stdio", allow, 0.0))["arguments"])
 
 
 @pytest.mark.requirement("audit.secrets")
 @pytest.mark.parametrize("names", [FEW_NAMES, pytest.param(NAMES, marks=pytest.mark.long)], ids=["few", "all"])
-def test_a_value_behind_the_name_of_a_secret_is_not_told(names: list[str]) -> None:
+def test_a_value_with_the_name_of_a_secret_is_hidden(names: list[str]) -> None:
     with all_cases() as case:
         for name in names:
             with case(name):
-                check_not_told(name)
+                check_hidden(name)
 
 
-def check_not_told(name: str) -> None:
+def check_hidden(name: str) -> None:
     for value in (MARK, "31415926"):
         for arguments in shapes(name, value):
-            assert value not in told(arguments), arguments
-            assert HIDDEN in told(arguments)
-    assert "31415926" not in told({name: 31415926})
-    assert told({name: True}) == json.dumps({name: True})
+            assert value not in recorded_arguments(arguments), arguments
+            assert HIDDEN in recorded_arguments(arguments)
+    assert "31415926" not in recorded_arguments({name: 31415926})
+    assert recorded_arguments({name: True}) == json.dumps({name: True})
 
 
 @pytest.mark.requirement("audit.secrets")
 @each_of("name", ODD_NAMES)
-def test_one_judgement_of_a_name_counts_wherever_it_stands(name: str) -> None:
-    quoted = quote(name)
+def test_the_name_of_a_secret_is_recognised_in_every_position(name: str) -> None:
+    quoted_name = quote(name)
     for arguments in (
         *(
             {name: MARK},
@@ -153,20 +153,20 @@ def test_one_judgement_of_a_name_counts_wherever_it_stands(name: str) -> None:
             {"h": [{"name": name, "value": MARK}]},
             {"body": json.dumps({name: MARK}, ensure_ascii=False)},
         ),
-        *({"body": f"{name}: {MARK}\nx: y"}, {"url": f"https://h.example/?{quoted}={MARK}&a=1"}),
+        *({"body": f"{name}: {MARK}\nx: y"}, {"url": f"https://h.example/?{quoted_name}={MARK}&a=1"}),
     ):
-        assert MARK not in told(arguments), arguments
+        assert MARK not in recorded_arguments(arguments), arguments
 
 
 @pytest.mark.requirement("audit.secrets")
 @pytest.mark.parametrize("name", ["pwd", "token", "Authorization", "apiKey", "pin"])
-def test_a_pair_of_a_name_and_a_value_is_known_in_every_spelling(name: str) -> None:
+def test_a_pair_of_a_name_and_a_value_is_recognised_in_every_spelling(name: str) -> None:
     for key, value in (("name", "value"), ("header", "val"), ("id", "value"), ("KEY", "Val"), ("Field", "VALUES")):
         for spell in (str, str.capitalize, str.upper):
             pair = {spell(key): name, spell(value): MARK}
             for arguments in (pair, {"x": pair}, {"x": [{"a": 1, **dict(reversed(pair.items()))}]}):
-                assert MARK not in told(arguments), arguments
-        assert MARK in told({key: "title", value: MARK})
+                assert MARK not in recorded_arguments(arguments), arguments
+        assert MARK in recorded_arguments({key: "title", value: MARK})
 
 
 @pytest.mark.requirement("audit.secrets")
@@ -195,25 +195,25 @@ def test_a_pair_of_a_name_and_a_value_is_known_in_every_spelling(name: str) -> N
         *('<add key="Password" value="SEK"/>', "a: b\npassword: |\n  SEK\n  SEK\nc: d", "key=abcd1234abcd1234SEK"),
     ],
 )
-def test_secrets_in_addresses_commands_and_documents_are_not_told(text: str) -> None:
+def test_secrets_in_urls_commands_and_documents_are_hidden(text: str) -> None:
     for arguments in ({"x": text}, {"x": {"y": [text]}}, {"x": json.dumps({"y": text})}):
-        assert "SEK" not in told(arguments)
-    assert "SEK" not in told({"x": ["curl", "-H", "Authorization:", "Bearer", "SEK"]})
+        assert "SEK" not in recorded_arguments(arguments)
+    assert "SEK" not in recorded_arguments({"x": ["curl", "-H", "Authorization:", "Bearer", "SEK"]})
 
 
 @pytest.mark.requirement("audit.secrets")
 @each_of("name", EVERYDAY)
-def test_what_only_sounds_like_a_secret_is_told_whole(name: str) -> None:
+def test_values_whose_names_only_sound_like_secrets_are_recorded_in_full(name: str) -> None:
     for arguments in shapes(name, MARK):
-        assert HIDDEN not in told(arguments), arguments
-        assert MARK in told(arguments)
+        assert HIDDEN not in recorded_arguments(arguments), arguments
+        assert MARK in recorded_arguments(arguments)
 
 
 @pytest.mark.requirement("audit.secrets")
-def test_pwd_is_a_folder_where_it_looks_like_one() -> None:
+def test_pwd_is_recorded_if_its_value_looks_like_a_folder() -> None:
     for folder in ("/srv/data", "~/x", "./x", "$HOME", "C:\\x"):
-        assert told({"pwd": folder}) == json.dumps({"pwd": folder})
-    assert MARK not in told({"pwd": MARK, "Pwd": MARK, "nested": [{"PWD": MARK}]})
+        assert recorded_arguments({"pwd": folder}) == json.dumps({"pwd": folder})
+    assert MARK not in recorded_arguments({"pwd": MARK, "Pwd": MARK, "nested": [{"PWD": MARK}]})
 
 
 FORMS = [
@@ -226,11 +226,16 @@ FORMS = [
 
 @pytest.mark.requirement("audit.secrets")
 @each_of("form", FORMS)
-def test_what_looks_like_a_secret_is_not_told_under_any_name(form: str) -> None:
-    for shown in (told({"x": form}), told({"x": [form]}), told({"x": {"y": {"z": form}}}), told({form: 1})):
-        assert form not in shown
-        assert json.dumps(form)[1:-1] not in shown
-        assert HIDDEN in shown
+def test_a_value_that_looks_like_a_secret_is_hidden_under_any_name(form: str) -> None:
+    for record in (
+        recorded_arguments({"x": form}),
+        recorded_arguments({"x": [form]}),
+        recorded_arguments({"x": {"y": {"z": form}}}),
+        recorded_arguments({form: 1}),
+    ):
+        assert form not in record
+        assert json.dumps(form)[1:-1] not in record
+        assert HIDDEN in record
 
 
 @pytest.mark.requirement("audit.secrets")
@@ -244,10 +249,10 @@ def test_what_looks_like_a_secret_is_not_told_under_any_name(form: str) -> None:
         ("wget --header 'Authorization: Bearer x1' h", "x1"),
     ],
 )
-def test_short_secrets_in_commands_are_not_told_either_as_words_or_as_a_line(command: str, secret: str) -> None:
-    assert secret not in told({"command": command})
+def test_short_secrets_in_commands_are_hidden_both_in_a_list_of_words_and_in_a_line(command: str, secret: str) -> None:
+    assert secret not in recorded_arguments({"command": command})
     if "'" not in command:
-        assert secret not in told({"args": command.split(" ")})
+        assert secret not in recorded_arguments({"args": command.split(" ")})
 
 
 @pytest.mark.requirement("audit.secrets")
@@ -265,7 +270,7 @@ def test_short_secrets_in_commands_are_not_told_either_as_words_or_as_a_line(com
         "https://h.example/a%20b?q=c%2Bd&u=https%3A%2F%2Fi.example%2F&key=id&seed=42; test_secrets.py:12: x",
     ],
 )
-def test_ordinary_texts_are_told_whole(text: str) -> None:
+def test_ordinary_texts_are_recorded_in_full(text: str) -> None:
     assert redact(text) == text
 
 
@@ -279,13 +284,13 @@ json_values = st.recursive(
 @pytest.mark.requirement("audit.secrets")
 @examples(40, suppress_health_check=[HealthCheck.too_slow])
 @given(st.dictionaries(st.text() | st.sampled_from(NAMES), json_values))
-def test_any_arguments_can_be_told(arguments: Json) -> None:
-    assert told(arguments)
+def test_any_arguments_can_be_recorded(arguments: Json) -> None:
+    assert recorded_arguments(arguments)
     assert MARK not in json.dumps(without_secrets({"deep": arguments, "otp": MARK}))
 
 
 @pytest.mark.requirement("audit.secrets")
-def test_what_is_told_of_huge_arguments_stays_small() -> None:
+def test_the_record_of_huge_arguments_stays_small() -> None:
     deep: Any = MARK
     for _ in range(500):
         deep = [{"a": deep}]
@@ -296,28 +301,28 @@ def test_what_is_told_of_huge_arguments_stays_small() -> None:
         "long": ["y" * 1_000_000] * 10,
         "number": 10**6_000,
     }
-    assert len(told(huge)) < 10_000
-    assert MARK not in told(huge)
+    assert len(recorded_arguments(huge)) < 10_000
+    assert MARK not in recorded_arguments(huge)
 
 
 @pytest.mark.requirement("audit.secrets")
 @each_of("filler", range(3_900, 4_100, 7))
-def test_no_secret_is_told_in_part_where_a_text_is_cut(filler: int) -> None:
+def test_no_part_of_a_secret_is_recorded_where_a_text_is_cut(filler: int) -> None:
     token = "ghp_" + "a1B2" * 9
     for arguments in ({"x": "y" * filler + " " + token}, {"x": ["p" * (filler - 2_000), "q" * 2_000, token]}):
-        assert "ghp_" not in told(arguments)
+        assert "ghp_" not in recorded_arguments(arguments)
 
 
 @pytest.mark.requirement("audit.secrets")
 @pytest.mark.anyio
-async def test_neither_the_log_nor_the_audit_file_of_a_server_tells_the_secrets_of_calls(tmp_path: Path) -> None:
+async def test_neither_the_log_nor_the_audit_file_of_a_server_contains_secrets_of_calls(tmp_path: Path) -> None:
     audit = tmp_path / "audit.jsonl"
     upstream = {"command": sys.executable, "args": forked([str(PEERS / "upstream.py")]), "trust": True}
-    written = {"mcpServers": {"up": upstream}, "log": {"level": "debug", "audit": str(audit)}}
+    settings = {"mcpServers": {"up": upstream}, "log": {"level": "debug", "audit": str(audit)}}
     root = tmp_path / "root"
     root.mkdir()
     command = StdioServerParameters(
-        command=sys.executable, args=forked(server_arguments(root, write_config(tmp_path, written)))
+        command=sys.executable, args=forked(server_arguments(root, write_config(tmp_path, settings)))
     )
     with (tmp_path / "log").open("w+") as log:
         async with client_on(stdio_client(command, errlog=log), "handshake", {}) as client:
@@ -327,10 +332,10 @@ async def test_neither_the_log_nor_the_audit_file_of_a_server_tells_the_secrets_
             await client.call("run_shell_command", {"command": f"true --session-token={MARK}"})
             await client.call("read_file", {"absolute_path": str(root), "otpCode": MARK, f"--token={MARK}": 1})
         log.seek(0)
-        said = log.read()
+        log_text = log.read()
     assert "up__echo" in audit.read_text()
     assert MARK not in audit.read_text()
-    assert MARK not in said
+    assert MARK not in log_text
 
 
 HOSTILE: list[TextMaker] = [
@@ -351,5 +356,5 @@ HOSTILE: list[TextMaker] = [
 
 @pytest.mark.requirement("rules.linear")
 @pytest.mark.parametrize("size", SIZES)
-def test_hostile_texts_are_looked_at_in_linear_time(size: int) -> None:
+def test_hostile_texts_are_redacted_in_linear_time(size: int) -> None:
     assert_redacted_in_linear_time(HOSTILE, size)

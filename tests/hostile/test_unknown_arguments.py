@@ -1,4 +1,4 @@
-"""Arguments that a tool does not have: refused where something would change, else named, briefly, in the result."""
+"""Unknown arguments: refused by a tool that changes something, otherwise named briefly in the result."""
 
 from __future__ import annotations
 
@@ -46,33 +46,33 @@ def files(root: Path) -> None:
 
 @pytest.mark.requirement("params.unknown")
 @pytest.mark.parametrize("era", [HANDSHAKE, MODERN])
-async def test_what_a_tool_does_not_have_is_refused_if_it_changes_something_and_else_named(
+async def test_a_tool_that_changes_something_refuses_unknown_parameters_and_others_name_them(
     era: str, root: Path
 ) -> None:
     async with in_memory(era, root) as client:
-        listed = {tool.name: tool.annotations for tool in (await client.list_tools()).tools}
-        listed.pop("lsp", None)  # it is there only where a language server is
-        assert listed.keys() <= CALLS.keys()
+        annotations = {tool.name: tool.annotations for tool in (await client.list_tools()).tools}
+        annotations.pop("lsp", None)  # it is listed only where a language server is installed
+        assert annotations.keys() <= CALLS.keys()
         schemas = {tool.name: tool.output_schema for tool in builtin_tools()}
         for tool, arguments in CALLS.items():
-            before = state_of(root)
-            called = await call(client, tool, **arguments, nonsense_q=1)
-            hints = listed[tool]
+            state_before = state_of(root)
+            answer = await call(client, tool, **arguments, nonsense_q=1)
+            hints = annotations[tool]
             assert hints is not None
             if not hints.read_only_hint:
-                assert called.code == "invalid_tool_params", called.text
-                assert f"'nonsense_q' is not a parameter of {tool}." in called.text
-                assert state_of(root) == before
+                assert answer.code == "invalid_tool_params", answer.text
+                assert f"'nonsense_q' is not a parameter of {tool}." in answer.text
+                assert state_of(root) == state_before
                 continue
-            assert called.code == ("job_not_found" if tool == "read_background_output" else None), called.text
-            assert f"'nonsense_q' is not a parameter of {tool} and was ignored." in called.text
-            if not called.result.is_error and (schema := schemas[tool]) is not None:
-                assert list(Draft202012Validator(dict(schema)).iter_errors(called.structured)) == []  # pyright: ignore[reportUnknownMemberType] - jsonschema
+            assert answer.code == ("job_not_found" if tool == "read_background_output" else None), answer.text
+            assert f"'nonsense_q' is not a parameter of {tool} and was ignored." in answer.text
+            if not answer.result.is_error and (schema := schemas[tool]) is not None:
+                assert list(Draft202012Validator(dict(schema)).iter_errors(answer.structured)) == []  # pyright: ignore[reportUnknownMemberType] - jsonschema
 
 
 @pytest.mark.requirement("params.unknown")
 @pytest.mark.parametrize("depth", ["object", "text"])
-async def test_a_misspelled_property_within_an_argument_is_told_with_the_way_to_it(client: Client, depth: str) -> None:
+async def test_a_misspelled_property_in_an_argument_is_reported_with_its_path(client: Client, depth: str) -> None:
     todos: Any = [
         {"id": "1", "content": "a", "status": "pending"},
         {
@@ -85,32 +85,33 @@ async def test_a_misspelled_property_within_an_argument_is_told_with_the_way_to_
             "no": None,
         },
     ]
-    called = await call(client, "todo_write", todos=todos if depth == "object" else json.dumps(todos))
-    assert called.code == "invalid_tool_params"
-    assert "'todos[1].nonsense_q' is not a parameter of todo_write." in called.text
-    assert "'todos[1].statuss' is not a parameter of todo_write; 'todos[1].status' is" in called.text
-    assert "'todos[1].prioritty' is not a parameter of todo_write" in called.text
-    assert ".no'" not in called.text
-    called = await call(client, "todo_write", todos=[{**todos[0], f"k{number}" * 99: 1} for number in range(900)])
-    assert len(called.text) < 4_000
+    answer = await call(client, "todo_write", todos=todos if depth == "object" else json.dumps(todos))
+    assert answer.code == "invalid_tool_params"
+    assert "'todos[1].nonsense_q' is not a parameter of todo_write." in answer.text
+    problem = "'todos[1].statuss' is not a parameter of todo_write; the parameter 'todos[1].status' was given"
+    assert problem in answer.text
+    assert "'todos[1].prioritty' is not a parameter of todo_write" in answer.text
+    assert ".no'" not in answer.text
+    answer = await call(client, "todo_write", todos=[{**todos[0], f"k{number}" * 99: 1} for number in range(900)])
+    assert len(answer.text) < 4_000
 
 
 @pytest.mark.requirement("params.unknown")
-async def test_a_misspelled_parameter_beside_the_right_one_is_told_with_that(client: Client) -> None:
-    called = await call(client, "read_file", file_path="a.txt", limit=3, limits=2, path_of_file="b")
-    assert not called.result.is_error
-    told = "'limits' is not a parameter of read_file and was ignored; 'limit' is, and was given too."
-    assert told in called.text
+async def test_a_misspelled_parameter_next_to_the_right_one_is_reported_with_a_note_on_it(client: Client) -> None:
+    answer = await call(client, "read_file", file_path="a.txt", limit=3, limits=2, path_of_file="b")
+    assert not answer.result.is_error
+    note = "'limits' is not a parameter of read_file and was ignored; the parameter 'limit' was given too."
+    assert note in answer.text
 
 
 @pytest.mark.requirement("params.unknown")
-async def test_a_call_that_fails_names_them_too(client: Client) -> None:
-    for called in (
+async def test_a_call_that_fails_names_unknown_parameters_too(client: Client) -> None:
+    for answer in (
         await call(client, "read_file", file_path="none.txt", offsett=3),
         await call(client, "read_file", file="a.txt", offsett=3),
     ):
-        assert called.result.is_error
-        assert "offsett" in called.text
+        assert answer.result.is_error
+        assert "offsett" in answer.text
 
 
 @pytest.mark.requirement("params.unknown")
@@ -124,9 +125,9 @@ async def test_a_call_that_fails_names_them_too(client: Client) -> None:
     ],
     ids=["many", "long", "unseen", "alike"],
 )
-async def test_what_is_told_of_hostile_names_is_short_and_visible(client: Client, names: list[str]) -> None:
+async def test_the_note_on_hostile_parameter_names_is_short_and_visible(client: Client, names: list[str]) -> None:
     for arguments in ({"file_path": "a.txt"}, {"file": "a.txt"}):
-        called = await call(client, "read_file", **arguments, **dict.fromkeys(names, 1))
-        assert len(called.text) < 1_500
-        assert not UNSEEN.search(called.text)
-        assert len(re.findall("not a parameter", called.text)) <= 5
+        answer = await call(client, "read_file", **arguments, **dict.fromkeys(names, 1))
+        assert len(answer.text) < 1_500
+        assert not UNSEEN.search(answer.text)
+        assert len(re.findall("not a parameter", answer.text)) <= 5

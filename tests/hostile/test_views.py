@@ -1,4 +1,4 @@
-"""Ways out of the views of commands, tried in the real sandbox as root and as a user without rights; and what works."""
+"""Attacks on views of commands, tried in the real sandbox as root and as a user without rights, and ordinary uses."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 
 from tests.fork_server import forked
-from tests.hostile.sandboxed import PROGRAM, READING, WORKING, Ran, run, sandbox_for
+from tests.hostile.sandboxed import PROGRAM, READING, WORKING, CommandResult, run, sandbox_for
 from tests.other_user import NOBODY
 from tools.contract.command_views import CommandView, FileRestrictions, Network
 from tools.contract.tool_errors import ToolError, ToolErrorType
@@ -38,7 +38,7 @@ PYTHON = "/usr/bin/env python3"
 
 
 class Place:
-    """A machine of the test: a home, a workspace in a repository, and something outside. Not in `/tmp`."""
+    """The folders of a test: a home, a workspace that is a repository, and a folder outside. None is in `/tmp`."""
 
     def __init__(self, base: Path) -> None:
         self.base, self.home, self.ws, self.outside = base, base / "home", base / "ws", base / "outside"
@@ -62,7 +62,7 @@ class Place:
         return tuple(str(self.ws / name) for name in (".env", "sub/key", "closed"))
 
     def restricted(self, view: CommandView) -> CommandView:
-        """A view with what rules keep from it."""
+        """Return a view with the restrictions of rules."""
         return replace(view, current_restrictions=lambda: FileRestrictions(self.masked, (str(self.ws / "fixed"),)))
 
     async def run(
@@ -71,19 +71,19 @@ class Place:
         view: CommandView = READING,
         site: Site | None = None,
         before_mounts: Callable[[], None] = lambda: None,
-    ) -> Ran:
-        """Run a command of the client in a view."""
+    ) -> CommandResult:
+        """Run a command in a view."""
         sandbox = await sandbox_for(site or Site(home=str(self.home)))
         try:
             environment = command_environment({"HOME": str(self.home)}, os.environ)
             roots = [str(self.ws)]
-            terms = dict[str, Any](view=view, private_folder=lambda: str(self.private))
-            return await run(sandbox, command, roots, environment, before_mounts, **terms)
+            options = dict[str, Any](view=view, private_folder=lambda: str(self.private))
+            return await run(sandbox, command, roots, environment, before_mounts, **options)
         finally:
             sandbox.close()
 
     def listing(self) -> dict[str, tuple[int, int, bytes | None]]:
-        """All that is there but the client's own, with modes, times and contents."""
+        """Return the mode, time and content of all files except those of the client's private folder."""
         return {
             str(path): (status.st_mode, status.st_mtime_ns, path.read_bytes() if path.is_file() else None)
             for path in sorted(self.base.rglob("*"))
@@ -93,8 +93,10 @@ class Place:
 
 def git(folder: Path, *arguments: str) -> str:
     environment = {"PATH": os.environ["PATH"], "HOME": str(folder), "GIT_CONFIG_NOSYSTEM": "1"}
-    done = subprocess.run(["git", *IDENTITY, *arguments], cwd=folder, env=environment, check=True, capture_output=True)
-    return done.stdout.decode()
+    process = subprocess.run(
+        ["git", *IDENTITY, *arguments], cwd=folder, env=environment, check=True, capture_output=True
+    )
+    return process.stdout.decode()
 
 
 @pytest.fixture
@@ -114,8 +116,8 @@ def system_call(number: int, *arguments: str) -> str:
 
 
 CONNECT = "import socket; socket.socket({}).connect({})"
-# None of them may end well, and nothing that they print has the secret. In any view; `$W` is the workspace.
-WAYS = [
+# In any view, each must fail, and no output may contain the secret. `$W` is the workspace.
+ATTACKS = [
     "cat .e*v",
     "f=$(printf .en)v; cat $f",
     "ln -s $W/.env /tmp/link && cat /tmp/link",
@@ -177,8 +179,8 @@ WAYS = [
     system_call(165, "b'none'", "b'/tmp'", "b'tmpfs'", "0", "0"),  # mount
     "test $(df --output=size -k /dev/shm | tail -1) -gt 600000",
 ]
-# Of one that only reads.
-READING_WAYS = [
+# In the reading view, these must fail too.
+READING_ATTACKS = [
     "cat ~/notes",
     "cat ../outside/file",
     "cat /proc/self/root/../outside/file",
@@ -223,39 +225,41 @@ def test_no_way_leads_out_of_a_view(place: Place, kind: str, *, is_root: bool) -
     if not is_root:
         for path in (place.base, *place.base.rglob("*")):
             os.chown(path, NOBODY, NOBODY, follow_symlinks=False)
-    ways = WAYS + (READING_WAYS if kind == "reading" else [])
+    attacks = ATTACKS + (READING_ATTACKS if kind == "reading" else [])
     lines = [f"cd {place.ws}; W=$PWD"]
-    for number, way in enumerate(ways):
-        lines.append(f"if (\n{way}\n) > /tmp/said 2>&1; then echo 'worked: {number}'; fi; cat /tmp/said")
-    # What is left behind is ended with it.
+    for number, attack in enumerate(attacks):
+        lines.append(f"if (\n{attack}\n) > /tmp/output 2>&1; then echo 'worked: {number}'; fi; cat /tmp/output")
+    # A process that is left behind must be killed with the sandbox.
     lines.append("(sleep 2; echo x > late) & true")
-    before = place.listing()
+    listing_before = place.listing()
     environment = {**os.environ, "MASKED": ":".join(place.masked), "READ_ONLY": str(place.ws / "fixed")}
     environment |= {"KEEP_RIGHTS": "1"} if is_root else {}
     program = forked([str(PROGRAM), str(place.ws), str(place.home), kind, "\n".join(lines)])
-    done = subprocess.run(
+    process = subprocess.run(
         [sys.executable, *program],
         env=environment,
         capture_output=True,
         check=False,
         timeout=120,
     )
-    assert done.returncode == 0, done.stderr.decode()
-    ended = json.loads(done.stdout)
-    assert "refused" not in ended, ended
-    worked = [ways[int(line.removeprefix("worked: "))] for line in ended["output"].splitlines() if "worked: " in line]
-    assert worked == []
-    assert "SECRET" not in ended["output"]
-    after = place.listing()
+    assert process.returncode == 0, process.stderr.decode()
+    result = json.loads(process.stdout)
+    assert "refused" not in result, result
+    successes = [
+        attacks[int(line.removeprefix("worked: "))] for line in result["output"].splitlines() if "worked: " in line
+    ]
+    assert successes == []
+    assert "SECRET" not in result["output"]
+    listing_after = place.listing()
     if kind == "reading":
-        assert after == before
-    kept = {path: each for path, each in before.items() if not path.startswith(f"{place.ws}/.git/")}
-    changed = {path for path in kept if after.get(path) != kept[path] and not Path(path).is_dir()}
-    assert changed == set()
+        assert listing_after == listing_before
+    expected = {path: entry for path, entry in listing_before.items() if not path.startswith(f"{place.ws}/.git/")}
+    differences = {path for path in expected if listing_after.get(path) != expected[path] and not Path(path).is_dir()}
+    assert differences == set()
 
 
 @pytest.mark.requirement("sandbox.reading")
-async def test_what_only_reads_does_so_in_the_reading_view(place: Place) -> None:
+async def test_ordinary_readers_work_in_the_reading_view(place: Place) -> None:
     (place.ws / "file").write_text("two\n")
     command = (
         "git status --porcelain -uno; git log --oneline | wc -l; git diff --stat | tail -1; grep -c two file; nproc"
@@ -270,18 +274,18 @@ async def test_what_only_reads_does_so_in_the_reading_view(place: Place) -> None
 
 
 @pytest.mark.requirement("sandbox.shares")
-async def test_a_reader_takes_nothing_of_what_the_user_has_for_all_programs_and_follows_files_all_the_same(
+async def test_a_reader_uses_up_no_resources_that_all_programs_of_the_user_share_and_can_still_follow_files(
     place: Place,
 ) -> None:
     calls = 'c.inotify_init(), c.inotify_init1(0), c.fanotify_init(0x200, 0), c.mq_open(b"/q", 66, 384, None)'
-    taking = f"/usr/bin/python3 -c 'import ctypes; c = ctypes.CDLL(None); print({calls})'"
-    following = "echo one > /tmp/f; (sleep 0.2; echo two >> /tmp/f) & tail -f -s 0.1 -n +1 --pid=$! /tmp/f 2> /dev/null"
-    result = await place.run(f"{taking}; {following}", replace(READING, may_take_shares=False))
+    take = f"/usr/bin/python3 -c 'import ctypes; c = ctypes.CDLL(None); print({calls})'"
+    follow = "echo one > /tmp/f; (sleep 0.2; echo two >> /tmp/f) & tail -f -s 0.1 -n +1 --pid=$! /tmp/f 2> /dev/null"
+    result = await place.run(f"{take}; {follow}", replace(READING, may_take_shares=False))
     assert result.output == "-1 -1 -1 -1\none\ntwo\n"
 
 
 @pytest.mark.requirement("sandbox.reading")
-async def test_programs_and_git_settings_of_the_home_are_seen_and_nothing_beside_them(
+async def test_programs_and_git_settings_in_the_home_are_visible_and_nothing_next_to_them(
     place: Place, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def program(path: Path) -> Path:
@@ -291,10 +295,13 @@ async def test_programs_and_git_settings_of_the_home_are_seen_and_nothing_beside
         return path
 
     local = place.home / ".local" / "bin"
-    tool, other = program(place.home / "tool" / "bin" / "tool"), program(place.home / "secretive" / "bin" / "other")
-    for each in (tool, other):
-        (each.parents[1] / "lib").mkdir()
-        (each.parents[1] / "lib" / "data").write_text("data\n")
+    tool, other_tool = (
+        program(place.home / "tool" / "bin" / "tool"),
+        program(place.home / "secretive" / "bin" / "other"),
+    )
+    for tool_path in (tool, other_tool):
+        (tool_path.parents[1] / "lib").mkdir()
+        (tool_path.parents[1] / "lib" / "data").write_text("data\n")
     (place.home / "secretive" / ".netrc").write_text("x")
     local.mkdir(parents=True)
     (place.home / "current").symlink_to("tool")
@@ -305,29 +312,29 @@ async def test_programs_and_git_settings_of_the_home_are_seen_and_nothing_beside
     (place.home / ".gitconfig").write_text("[core]\n\texcludesFile = ~/ignored\n[user]\n\tname = me\n")
     (place.home / "ignored").write_text("new*\n")
     (place.ws / "new1").write_text("")
-    monkeypatch.setenv("PATH", f"{local}:{other.parent}:{place.ws}/bin:{place.home}:{os.environ['PATH']}")
-    # What the workspace holds leads to nothing.
+    monkeypatch.setenv("PATH", f"{local}:{other_tool.parent}:{place.ws}/bin:{place.home}:{os.environ['PATH']}")
+    # Links in or into the workspace must make nothing visible.
     (place.ws / "bin").mkdir()
     (place.ws / "bin" / "leak").symlink_to(place.outside / "file")
     (local / "through").symlink_to(place.ws / "bin" / "leak")
     (place.home / ".config" / "git").mkdir(parents=True)
     (place.home / ".config" / "git" / "config").symlink_to(place.ws / "gitconfig")
     (place.ws / "gitconfig").write_text("[core]\n\tattributesFile = ~/notes\n")
-    hidden = (str(place.home / "secretive" / ".netrc"),)
+    hidden_files = (str(place.home / "secretive" / ".netrc"),)
     command = (
         "linked; git config user.name; git status --porcelain new1; ls ~ ~/secretive ~/.local; "
         "cat ~/.local/bin/leak ~/.local/bin/through bin/leak ~/notes ../outside/file"
     )
-    result = await place.run(command, site=Site(str(place.home), hidden=hidden))
+    result = await place.run(command, site=Site(str(place.home), hidden=hidden_files))
     assert "SECRET" not in result.output
     assert result.output.splitlines()[:2] == ["data", "me"]
-    seen = result.output.split()
-    assert {"bin", "current", "ignored", "tool"} <= set(seen)
+    words = result.output.split()
+    assert {"bin", "current", "ignored", "tool"} <= set(words)
     assert not {"notes", "new1", "lib"} & {line.strip() for line in result.output.splitlines()}
 
 
 @pytest.mark.requirement("sandbox.reading")
-async def test_an_environment_shows_its_interpreter_only_if_it_is_really_made_of_it(place: Place) -> None:
+async def test_an_environment_makes_its_interpreter_visible_only_if_it_was_really_made_from_it(place: Place) -> None:
     prefix = place.base / "pythons" / "3.99"
     for name in ("bin", "lib"):
         (prefix / name).mkdir(parents=True)
@@ -348,30 +355,30 @@ async def test_an_environment_shows_its_interpreter_only_if_it_is_really_made_of
 
 @pytest.mark.requirement("sandbox.reading")
 async def test_git_sees_the_repository_that_it_works_in_and_no_other(place: Place) -> None:
-    linked = place.base / "linked"
-    git(place.ws, "worktree", "add", "-q", str(linked))
-    other = place.base / "elsewhere"
-    git(place.base, "init", "-q", str(other))
-    (other / "private").write_text("SECRET")
-    git(other, "add", "private")
-    git(other, "commit", "-qm", "private")
-    git(other, "worktree", "add", "-q", str(place.base / "theirs"))
-    whole, place.ws = place.ws, linked
+    worktree = place.base / "linked"
+    git(place.ws, "worktree", "add", "-q", str(worktree))
+    other_repository = place.base / "elsewhere"
+    git(place.base, "init", "-q", str(other_repository))
+    (other_repository / "private").write_text("SECRET")
+    git(other_repository, "add", "private")
+    git(other_repository, "commit", "-qm", "private")
+    git(other_repository, "worktree", "add", "-q", str(place.base / "theirs"))
+    repository, place.ws = place.ws, worktree
     assert (await place.run("git status --porcelain; git log --oneline | wc -l")).output == "1\n"
-    # A file that leads to a repository which does not lead back.
+    # A `.git` file that points to a repository that does not point back.
     place.ws = place.base / "forged"
     place.ws.mkdir()
-    (place.ws / ".git").write_text(f"gitdir: {other}/.git/worktrees/theirs\n")
+    (place.ws / ".git").write_text(f"gitdir: {other_repository}/.git/worktrees/theirs\n")
     assert "SECRET" not in (await place.run("git show HEAD:private; cat ../elsewhere/private")).output
-    # A folder of a repository: all of it for git, none of the rest for others.
-    place.ws = whole / "sub"
-    (whole / "beside").write_text("beside\n")
+    # The workspace is a folder of a repository: git sees the whole repository, other programs only the folder.
+    place.ws = repository / "sub"
+    (repository / "beside").write_text("beside\n")
     reading_git = replace(READING, is_git=True)
     assert (
         await place.run("git status --porcelain | grep -c '^ D'; cat ../beside", reading_git)
     ).output == "0\nbeside\n"
     assert (await place.run("cat ../beside")).code != 0
-    # Never a repository that the home is in.
+    # Git never sees a repository that contains the home.
     git(place.home, "init", "-q")
     place.ws = place.home / "project"
     place.ws.mkdir()
@@ -379,43 +386,43 @@ async def test_git_sees_the_repository_that_it_works_in_and_no_other(place: Plac
 
 
 @pytest.mark.requirement("sandbox.reading")
-async def test_what_a_question_or_a_setting_named_is_seen_and_nothing_beside_it(place: Place) -> None:
+async def test_files_that_a_question_or_a_setting_named_are_visible_and_nothing_next_to_them(place: Place) -> None:
     (place.outside / "beside").write_text("SECRET")
     (place.outside / "file").write_text("shown\n")
-    named = replace(READING, seen=(str(place.outside / "file"), str(place.home / ".ssh" / "key")))
-    result = await place.run("cat ../outside/file ~/.ssh/key; ls ../outside; echo x > ../outside/file", named)
+    view = replace(READING, seen=(str(place.outside / "file"), str(place.home / ".ssh" / "key")))
+    result = await place.run("cat ../outside/file ~/.ssh/key; ls ../outside; echo x > ../outside/file", view)
     assert result.output.startswith("shown\nSECRETfile\n")
     assert "beside" not in result.output
-    by_setting = await place.run("cat ../outside/file", site=Site(str(place.home), readable=(str(place.outside),)))
-    assert by_setting.output == "shown\n"
-    hidden = await place.run("cat ../outside/file", named, Site(str(place.home), hidden=(str(place.outside),)))
-    assert "shown" not in hidden.output
+    readable_result = await place.run("cat ../outside/file", site=Site(str(place.home), readable=(str(place.outside),)))
+    assert readable_result.output == "shown\n"
+    hidden_result = await place.run("cat ../outside/file", view, Site(str(place.home), hidden=(str(place.outside),)))
+    assert "shown" not in hidden_result.output
 
 
 @pytest.mark.requirement("sandbox.reading")
-async def test_a_path_that_leads_over_links_to_what_is_shown_is_found_by_its_own_name(place: Place) -> None:
+async def test_a_path_that_leads_over_links_to_a_visible_file_works_as_spelled(place: Place) -> None:
     (place.outside / "file").write_text("shown\n")
     (place.base / "link").symlink_to("outside")
     (place.base / "to").symlink_to("link")
     (place.home / "project").symlink_to(place.ws)
     (place.home / "closed").symlink_to(place.home / "notes")
-    spelled = (f"{place.base}/to/file", f"{place.home}/project/file", f"{place.home}/closed")
-    named = replace(READING, seen=(str(place.outside / "file"),), spelled=spelled)
-    result = await place.run("cat ../to/file ~/project/file; ls -d ~/closed; ls -A ../to", named)
+    spellings = (f"{place.base}/to/file", f"{place.home}/project/file", f"{place.home}/closed")
+    view = replace(READING, seen=(str(place.outside / "file"),), spelled=spellings)
+    result = await place.run("cat ../to/file ~/project/file; ls -d ~/closed; ls -A ../to", view)
     assert result.output.startswith("shown\none\n")
-    assert "closed': No such file" in result.output, "what leads to nothing that is shown is not told"
+    assert "closed': No such file" in result.output, "a link to something hidden is visible"
     assert result.output.endswith("file\n")
 
 
 @pytest.mark.requirement("sandbox.reading")
-async def test_what_a_question_named_is_not_followed_where_it_has_become_a_link(place: Place) -> None:
-    shown = place.outside / "file"
-    shown.unlink()
-    shown.symlink_to(place.home / ".ssh" / "key")
+async def test_a_file_that_a_question_named_is_not_followed_if_it_has_become_a_link(place: Place) -> None:
+    link = place.outside / "file"
+    link.unlink()
+    link.symlink_to(place.home / ".ssh" / "key")
     for view in (READING, WORKING):
-        with pytest.raises(ToolError, match="has become a symlink") as refused:
-            await place.run("cat ../outside/file", replace(view, seen=(str(shown),)))
-        assert refused.value.code is ToolErrorType.SHELL_EXECUTE_ERROR
+        with pytest.raises(ToolError, match="has become a symlink") as refusal:
+            await place.run("cat ../outside/file", replace(view, seen=(str(link),)))
+        assert refusal.value.code is ToolErrorType.SHELL_EXECUTE_ERROR
     place.outside.rename(place.base / "moved")
     place.outside.symlink_to(place.home)
     with pytest.raises(ToolError, match="has become a symlink"):
@@ -423,32 +430,32 @@ async def test_what_a_question_named_is_not_followed_where_it_has_become_a_link(
 
 
 @pytest.mark.requirement("sandbox.reading")
-def test_a_home_in_a_folder_of_the_system_is_not_shown_with_it() -> None:
-    shown = reading_view_paths("/usr/share", os.defpath, ["/usr/share/doc"])
-    assert "/usr" not in shown
-    assert os.path.realpath("/usr/bin") in shown
-    assert not any(path == "/usr/share" or path.startswith("/usr/share/") for path in shown)
+def test_a_home_in_a_system_folder_is_not_visible_with_that_folder() -> None:
+    paths = reading_view_paths("/usr/share", os.defpath, ["/usr/share/doc"])
+    assert "/usr" not in paths
+    assert os.path.realpath("/usr/bin") in paths
+    assert not any(path == "/usr/share" or path.startswith("/usr/share/") for path in paths)
 
 
 @pytest.mark.requirement("sandbox.reading")
-def test_a_program_of_a_package_is_shown_with_the_packages_beside_it(tmp_path: Path) -> None:
+def test_a_program_of_a_package_is_visible_with_the_packages_next_to_it(tmp_path: Path) -> None:
     packages = tmp_path.resolve() / "node_modules"
     for name in (".bin", "tool/lib", "dependency"):
         (packages / name).mkdir(parents=True)
     (packages / "tool/lib/cli.js").touch()
     (packages / ".bin/tool").symlink_to("../tool/lib/cli.js")
-    other = tmp_path / "bin"
-    other.mkdir()
-    (other / "tool").symlink_to(packages / "tool/lib/cli.js")
-    for folder in (packages / ".bin", other):
+    bin_folder = tmp_path / "bin"
+    bin_folder.mkdir()
+    (bin_folder / "tool").symlink_to(packages / "tool/lib/cli.js")
+    for folder in (packages / ".bin", bin_folder):
         assert str(packages) in reading_view_paths("/nowhere", str(folder), [])
-    # A secret among them is not shown with them.
+    # The packages are not visible if there is a secret among them.
     assert str(packages) not in reading_view_paths("/nowhere", str(packages / ".bin"), [], [str(packages / "key")])
 
 
 @pytest.mark.requirement("sandbox.reading")
 @pytest.mark.skipif(os.geteuid() != 0, reason="not run: only root can close a file of the system")
-def test_what_not_every_user_may_read_is_found_as_soon_as_it_is_there() -> None:
+def test_files_that_not_every_user_may_read_are_found_as_soon_as_they_exist() -> None:
     before = private_paths_in_etc()
     assert "/etc/shadow" in before
     with tempfile.NamedTemporaryFile(dir="/etc", prefix="coretools-test-") as file:
@@ -458,40 +465,42 @@ def test_what_not_every_user_may_read_is_found_as_soon_as_it_is_there() -> None:
 
 @pytest.mark.requirement("sandbox.masks")
 @pytest.mark.parametrize("view", [READING, WORKING], ids=["reading", "working"])
-async def test_what_is_masked_is_closed_and_the_rest_works(place: Place, view: CommandView) -> None:
-    restricted = place.restricted(view)
-    result = await place.run("cat .env closed/key sub/key 2>&1 | grep -c 'Permission denied'; cat file", restricted)
+async def test_masked_files_are_closed_and_the_rest_works(place: Place, view: CommandView) -> None:
+    restricted_view = place.restricted(view)
+    result = await place.run(
+        "cat .env closed/key sub/key 2>&1 | grep -c 'Permission denied'; cat file", restricted_view
+    )
     assert result.output == "3\none\n"
     assert (place.ws / ".env").read_text() == "SECRET"
-    archived = await place.run("tar c . | tar t | grep -c file; tar cf /tmp/x .", restricted)
-    assert archived.code != 0
-    many = [place.ws / f"many{number}" for number in range(100)]
-    for path in many:
+    archive_result = await place.run("tar c . | tar t | grep -c file; tar cf /tmp/x .", restricted_view)
+    assert archive_result.code != 0
+    masked_paths = [place.ws / f"many{number}" for number in range(100)]
+    for path in masked_paths:
         path.write_text("SECRET")
-    hundred = replace(view, current_restrictions=lambda: FileRestrictions(tuple(map(str, many))))
-    assert (await place.run("cat many* 2>/dev/null | wc -c", hundred)).output == "0\n"
+    hundred_masks_view = replace(view, current_restrictions=lambda: FileRestrictions(tuple(map(str, masked_paths))))
+    assert (await place.run("cat many* 2>/dev/null | wc -c", hundred_masks_view)).output == "0\n"
 
 
 @pytest.mark.requirement("sandbox.masks")
 @pytest.mark.parametrize("view", [READING, WORKING], ids=["reading", "working"])
-async def test_masks_hold_outside_of_the_workspace_and_where_all_of_it_is_masked_nothing_runs(
+async def test_masks_hold_outside_the_workspace_and_nothing_runs_if_the_whole_workspace_is_masked(
     place: Place, view: CommandView
 ) -> None:
-    outside = replace(
+    outside_masked_view = replace(
         view, current_restrictions=lambda: FileRestrictions(("/usr/bin/sort", str(place.outside), "/etc/passwd"))
     )
-    result = await place.run("cat ../outside/file; sort < file; cat /etc/passwd", outside)
+    result = await place.run("cat ../outside/file; sort < file; cat /etc/passwd", outside_masked_view)
     assert "SECRET" not in result.output
     assert "root:" not in result.output
     assert "one" not in result.output
-    all_of_it = replace(view, current_restrictions=lambda: FileRestrictions((str(place.base),)))
+    fully_masked_view = replace(view, current_restrictions=lambda: FileRestrictions((str(place.base),)))
     with pytest.raises(ToolError, match="is hidden from commands by a rule"):
-        await place.run("true", all_of_it)
+        await place.run("true", fully_masked_view)
 
 
 @pytest.mark.requirement("sandbox.masks")
 @pytest.mark.parametrize("view", [READING, WORKING], ids=["reading", "working"])
-async def test_where_something_hidden_moves_during_the_start_or_cannot_be_masked_nothing_runs(
+async def test_nothing_runs_if_something_hidden_moves_during_the_start_or_cannot_be_masked(
     place: Place, view: CommandView
 ) -> None:
     def look() -> FileRestrictions:
@@ -528,24 +537,24 @@ async def test_masks_hold_wherever_the_workspace_lies(
         (place.ws / name).write_text("SECRET")
     (place.ws / "file").write_text("one\n")
     (place.ws / "notes").touch()
-    masked = tuple(str(place.ws / name) for name in (".env", "sub/key", "notes", "sub"))
+    masked_paths = tuple(str(place.ws / name) for name in (".env", "sub/key", "notes", "sub"))
     if layout == "the target of the home":
         (place.base / "link").symlink_to("home")
         place.home = place.base / "link"
-    restricted = replace(view, current_restrictions=lambda: FileRestrictions(masked))
-    result = await place.run("cat file; cat .env sub/key ~/.env notes ~/.ssh/key; mv sub s; cat s/key", restricted)
+    restricted_view = replace(view, current_restrictions=lambda: FileRestrictions(masked_paths))
+    result = await place.run("cat file; cat .env sub/key ~/.env notes ~/.ssh/key; mv sub s; cat s/key", restricted_view)
     assert result.output.startswith("one\n")
     assert "SECRET" not in result.output
 
 
 @pytest.mark.requirement("sandbox.masks")
-async def test_edit_rules_hold_by_the_view_and_new_files_that_they_are_about_stay(place: Place) -> None:
+async def test_the_view_enforces_edit_rules_and_new_files_that_match_them_stay(place: Place) -> None:
     (place.ws / "conf").mkdir()
     (place.ws / "conf" / "key").write_text("kept\n")
 
     def look() -> FileRestrictions:
-        ro, pins = (str(place.ws / "fixed"), str(place.ws / "conf" / "key")), (str(place.ws / "conf"),)
-        return FileRestrictions((), ro, pins)
+        read_only, pins = (str(place.ws / "fixed"), str(place.ws / "conf" / "key")), (str(place.ws / "conf"),)
+        return FileRestrictions((), read_only, pins)
 
     view = replace(WORKING, current_restrictions=look)
     command = (
@@ -557,40 +566,40 @@ async def test_edit_rules_hold_by_the_view_and_new_files_that_they_are_about_sta
     assert (place.ws / "conf" / "key").read_text() == "kept\n"
     assert result.changes.moved == ()
     assert (place.ws / "new.pem").exists()
-    everything = replace(WORKING, current_restrictions=lambda: FileRestrictions((), (str(place.ws),)))
+    read_only_view = replace(WORKING, current_restrictions=lambda: FileRestrictions((), (str(place.ws),)))
     before = place.listing()
-    assert (await place.run("echo x > a; echo x > file; rm file", everything)).code != 0
+    assert (await place.run("echo x > a; echo x > file; rm file", read_only_view)).code != 0
     assert place.listing() == before
 
 
 @pytest.mark.requirement("sandbox.opened")
-async def test_what_a_question_named_is_opened_and_nothing_beside_it(place: Place) -> None:
-    wt, file = place.base / "wt", place.outside / "file"
-    opened = replace(WORKING, writable=(f"{wt}/", str(file)), is_git=True, is_asked=True)
+async def test_files_that_a_question_named_are_writable_and_nothing_next_to_them(place: Place) -> None:
+    worktree, file = place.base / "wt", place.outside / "file"
+    view = replace(WORKING, writable=(f"{worktree}/", str(file)), is_git=True, is_asked=True)
     command = f"{GIT} worktree add -q -f ../wt; echo x > ../outside/file; echo x > ../outside/new; touch ../beside"
-    await place.run(command, opened)
-    assert (wt / "file").read_text() == "one\n"
+    await place.run(command, view)
+    assert (worktree / "file").read_text() == "one\n"
     assert file.read_text() == "x\n"
     assert [path.name for path in place.outside.iterdir()] == ["file"]
     assert not (place.base / "beside").exists()
     with pytest.raises(ToolError, match=f"Name the folder '{place.outside}'"):
         await place.run("echo x > ../outside/new.txt", replace(WORKING, writable=(str(place.outside / "new.txt"),)))
-    # What programs obey is guarded in a folder outside as in the workspace.
+    # Auto-run files are guarded in a folder outside as they are in the workspace.
     result = await place.run("mkdir ../outside/.vscode", replace(WORKING, writable=(str(place.outside),)))
     ((old, new),) = result.changes.moved
     assert old == str(place.outside / ".vscode")
     shutil.rmtree(Path(new).parent)
-    # Also from git that only reads, to which a folder of the workspace was opened.
+    # They are guarded even from a reading git command to which a folder of the workspace was opened.
     config = place.ws / ".git" / "config"
     before = config.read_text()
-    reading = replace(READING, writable=(str(place.ws / ".git"),), is_git=True)
-    assert (await place.run("git config core.fsmonitor ./x", reading)).code != 0
+    reading_view = replace(READING, writable=(str(place.ws / ".git"),), is_git=True)
+    assert (await place.run("git config core.fsmonitor ./x", reading_view)).code != 0
     assert config.read_text() == before
 
 
 @pytest.mark.requirement("sandbox.opened")
 @pytest.mark.parametrize("path", ["/etc", "/", "home-link"])
-async def test_the_system_and_links_are_never_opened(place: Place, path: str) -> None:
+async def test_the_system_and_links_are_never_made_writable(place: Place, path: str) -> None:
     if path == "home-link":
         (place.base / "link").symlink_to("home")
         path = str(place.base / "link")
@@ -599,7 +608,7 @@ async def test_the_system_and_links_are_never_opened(place: Place, path: str) ->
 
 
 @pytest.mark.requirement("sandbox.opened")
-async def test_one_that_reads_may_write_the_file_that_its_redirection_names(place: Place) -> None:
+async def test_a_reader_may_write_the_file_that_its_redirection_names(place: Place) -> None:
     view = replace(READING, writable=(str(place.ws / "listing.txt"),))
     result = await place.run("ls > listing.txt; echo x > file", view)
     assert "listing.txt" in (place.ws / "listing.txt").read_text()
@@ -612,8 +621,8 @@ async def test_one_that_reads_may_write_the_file_that_its_redirection_names(plac
 @pytest.mark.requirement("sandbox.lasting")
 async def test_a_home_that_is_tmp_gives_a_reader_no_way_to_plant_settings_for_others(place: Place) -> None:
     place.home = Path("/tmp")
-    planted = await place.run("mkdir -p ~ && echo planted > ~/.npmrc && cat ~/.npmrc; echo planted > /tmp/.npmrc")
-    assert planted.output == "planted\n"
+    plant_result = await place.run("mkdir -p ~ && echo planted > ~/.npmrc && cat ~/.npmrc; echo planted > /tmp/.npmrc")
+    assert plant_result.output == "planted\n"
     for command in ("cat ~/.npmrc", 'ls -A "$HOME"'):
         assert "planted" not in (result := await place.run(command, WORKING)).output
         assert ".npmrc" not in result.output.replace("/.npmrc", "")
@@ -621,7 +630,7 @@ async def test_a_home_that_is_tmp_gives_a_reader_no_way_to_plant_settings_for_ot
 
 
 @pytest.mark.requirement("sandbox.lasting")
-async def test_tmp_is_the_same_in_every_view_and_what_a_reader_leaves_gains_nothing(place: Place) -> None:
+async def test_tmp_is_the_same_in_every_view_and_programs_ignore_what_a_reader_leaves_there(place: Place) -> None:
     plant = (
         "mkdir -p /tmp/.npm/_npx $TMPDIR/jest_0 /tmp/.cache/pip; echo evil > $TMPDIR/jest_0/x; "
         "echo evil > /tmp/.npm/x; echo evil > $XDG_CACHE_HOME/x; echo kept > /tmp/file; "
@@ -631,34 +640,36 @@ async def test_tmp_is_the_same_in_every_view_and_what_a_reader_leaves_gains_noth
     look = "cat /tmp/file; find $TMPDIR $XDG_CACHE_HOME $npm_config_cache /dev/shm -type f 2>/dev/null; echo $TMPDIR"
     assert (await place.run(look, WORKING)).output == "kept\n/var/tmp\n"
     await place.run("echo mine > $TMPDIR/mine; echo more > /tmp/more", WORKING)
-    again = await place.run("cat /tmp/more; ls /var/tmp; echo $TMPDIR")
-    assert "more\n" in again.output
-    assert "mine" not in again.output
-    assert again.output.endswith("/tmp\n")
+    second_look = await place.run("cat /tmp/more; ls /var/tmp; echo $TMPDIR")
+    assert "more\n" in second_look.output
+    assert "mine" not in second_look.output
+    assert second_look.output.endswith("/tmp\n")
     assert (await place.run("cat $TMPDIR/mine", WORKING)).output == "mine\n"
-    # A plan has another one.
+    # Plan mode has another `/tmp`.
     assert (await place.run("cat /tmp/file", replace(READING, is_plan=True))).code != 0
     assert {path.name for path in place.private.iterdir()} == {"tmp", "plan-tmp", "work"}
 
 
 @pytest.mark.requirement("sandbox.rule_tmp")
-async def test_what_a_rule_lets_run_finds_nothing_in_tmp_and_what_it_leaves_there_is_merged(place: Place) -> None:
+async def test_a_command_that_a_rule_allows_finds_nothing_in_tmp_and_its_files_there_are_merged(place: Place) -> None:
     await place.run("mkdir -p /tmp/d; echo evil > /tmp/d/m; echo old > /tmp/out; ln -s /etc /tmp/link")
     look = "cat ~+/../../../../../../../tmp/d/m $(echo /tm)p/d/m /t*/d/m /proc/$PPID/root/tmp/d/m 2>&1; ls -A /tmp"
     leave = "echo new > /tmp/out; mkdir /tmp/d /tmp/link; echo x > /tmp/d/n; echo y > /tmp/link/passwd"
-    by_rule = replace(WORKING, has_new_tmp=True)
-    found = await place.run(f"{look}; {leave}", by_rule)
-    assert "evil" not in found.output
-    assert "link" not in found.output
-    merged = await place.run("cat /tmp/out /tmp/d/m /tmp/d/n; ls -A /tmp/link")
-    assert merged.output == "new\nevil\nx\npasswd\n"
+    new_tmp_view = replace(WORKING, has_new_tmp=True)
+    first_result = await place.run(f"{look}; {leave}", new_tmp_view)
+    assert "evil" not in first_result.output
+    assert "link" not in first_result.output
+    merged_result = await place.run("cat /tmp/out /tmp/d/m /tmp/d/n; ls -A /tmp/link")
+    assert merged_result.output == "new\nevil\nx\npasswd\n"
     await place.run("mkdir -p /tmp/file/x")
-    await place.run("echo data > /tmp/file; for n in $(seq 300); do mkdir /tmp/$n; echo > /tmp/$n/a; done", by_rule)
-    await place.run("for n in $(seq 300); do mkdir /tmp/$n; echo > /tmp/$n/b; done", by_rule)
+    await place.run(
+        "echo data > /tmp/file; for n in $(seq 300); do mkdir /tmp/$n; echo > /tmp/$n/a; done", new_tmp_view
+    )
+    await place.run("for n in $(seq 300); do mkdir /tmp/$n; echo > /tmp/$n/b; done", new_tmp_view)
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (200, hard))
     try:
-        await place.run("for n in $(seq 300); do mkdir /tmp/$n; echo > /tmp/$n/c; done", by_rule)
+        await place.run("for n in $(seq 300); do mkdir /tmp/$n; echo > /tmp/$n/c; done", new_tmp_view)
     finally:
         resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
     assert (
@@ -668,27 +679,27 @@ async def test_what_a_rule_lets_run_finds_nothing_in_tmp_and_what_it_leaves_ther
 
 
 @pytest.mark.requirement("sandbox.places")
-@pytest.mark.parametrize("kind", [READING, WORKING], ids=["reading", "working"])
-@pytest.mark.parametrize("swapped", ["sub", "closed"])
-async def test_where_a_job_swaps_what_is_mounted_on_nothing_is_made_or_emptied_outside(
-    place: Place, kind: CommandView, swapped: str
+@pytest.mark.parametrize("unrestricted_view", [READING, WORKING], ids=["reading", "working"])
+@pytest.mark.parametrize("mount_point", ["sub", "closed"])
+async def test_a_job_that_swaps_a_mount_point_has_nothing_created_or_emptied_outside(
+    place: Place, unrestricted_view: CommandView, mount_point: str
 ) -> None:
-    view = place.restricted(kind)
-    victim = place.outside / "new" if swapped != "sub" else place.outside
+    view = place.restricted(unrestricted_view)
+    victim = place.outside / "new" if mount_point != "sub" else place.outside
 
     def swap() -> None:
-        (place.ws / swapped).rename(place.ws / "gone")
-        (place.ws / swapped).symlink_to(f"/oldroot{victim}")
+        (place.ws / mount_point).rename(place.ws / "gone")
+        (place.ws / mount_point).symlink_to(f"/oldroot{victim}")
 
-    before = sorted(path.name for path in place.outside.iterdir())
+    names_before = sorted(path.name for path in place.outside.iterdir())
     with pytest.raises(ToolError) as refusal:
         await place.run("echo ran", view, before_mounts=swap)
     assert refusal.value.code is ToolErrorType.SHELL_EXECUTE_ERROR
-    assert sorted(path.name for path in place.outside.iterdir()) == before
+    assert sorted(path.name for path in place.outside.iterdir()) == names_before
 
 
 @pytest.mark.requirement("sandbox.places")
-async def test_a_link_in_tmp_leads_neither_a_mount_nor_what_removes_its_place_outside(place: Place) -> None:
+async def test_a_link_in_tmp_redirects_neither_a_mount_nor_the_removal_of_its_mount_point(place: Place) -> None:
     real = Path(tempfile.mkdtemp(prefix="real-", dir="/tmp")).resolve()
     (real / "file").write_text("shown\n")
     try:
@@ -696,7 +707,7 @@ async def test_a_link_in_tmp_leads_neither_a_mount_nor_what_removes_its_place_ou
         swap = f"mv {real} /tmp/gone && ln -s {place.outside} {real}"
         assert (await place.run(f"cat {real}/file; {swap}", view)).output == "shown\n"
         assert (place.outside / "file").read_text() == "SECRET"
-        # What is in the place now is moved aside. So is what comes there before the mount, which then is refused.
+        # The link that was swapped in is moved aside. If one appears before the mount, the mount is refused.
         assert (await place.run(f"cat {real}/file", view)).output == "shown\n"
 
         def swap_it() -> None:
@@ -713,8 +724,8 @@ async def test_a_link_in_tmp_leads_neither_a_mount_nor_what_removes_its_place_ou
 
 
 @pytest.mark.requirement("sandbox.pipes")
-@pytest.mark.skipif(bool(unavailable_reason()), reason="not run: the kernel has no Landlock that holds them")
-async def test_a_pipe_that_a_view_does_not_make_writable_is_not_written(place: Place) -> None:
+@pytest.mark.skipif(bool(unavailable_reason()), reason="not run: the kernel has no Landlock that restricts pipes")
+async def test_a_command_cannot_write_to_a_pipe_that_its_view_does_not_make_writable(place: Place) -> None:
     places = (place.outside / "pipe", place.ws / "pipe")
     for path in places:
         os.mkfifo(path)
@@ -722,9 +733,9 @@ async def test_a_pipe_that_a_view_does_not_make_writable_is_not_written(place: P
     try:
         for view in (READING, WORKING):
             for path in places:
-                told = await place.run(f"echo told > {path}; echo own > /tmp/own; cat /tmp/own > /dev/null", view)
-                may = view is WORKING and path is places[1]
-                assert ("denied" in told.output or "No such file" in told.output) is not may
+                result = await place.run(f"echo told > {path}; echo own > /tmp/own; cat /tmp/own > /dev/null", view)
+                is_writable = view is WORKING and path is places[1]
+                assert ("denied" in result.output or "No such file" in result.output) is not is_writable
         assert [os.read(reader, 100) for reader in readers] == [b"", b"told\n"]
     finally:
         for reader in readers:
@@ -733,33 +744,33 @@ async def test_a_pipe_that_a_view_does_not_make_writable_is_not_written(place: P
 
 @pytest.mark.requirement("sandbox.leases")
 @pytest.mark.parametrize("view", [READING, WORKING], ids=["reading", "working"])
-async def test_no_command_keeps_others_from_opening_what_it_reads(place: Place, view: CommandView) -> None:
+async def test_no_command_keeps_others_from_opening_a_file_that_it_reads(place: Place, view: CommandView) -> None:
     lease = "import fcntl, os; fcntl.fcntl(os.open({}, os.O_RDONLY), {}, {})"
-    for path, request, what in (("'file'", 1024, 1), ("'.'", 1026, 1), ("'.'", 1040, 0)):
-        assert "Invalid argument" in (await place.run(python(lease.format(path, request, what)), view)).output
+    for path, request, argument in (("'file'", 1024, 1), ("'.'", 1026, 1), ("'.'", 1040, 0)):
+        assert "Invalid argument" in (await place.run(python(lease.format(path, request, argument)), view)).output
     assert (await place.run(python(lease.format("'file'", 1033, 0)), view)).code != 7
 
 
 @pytest.mark.requirement("sandbox.rule_tmp")
-async def test_what_reads_with_the_network_takes_nothing_that_others_left_in_tmp(place: Place) -> None:
+async def test_a_reader_with_the_network_finds_nothing_that_others_left_in_tmp(place: Place) -> None:
     await place.run("mkdir -p $XDG_CACHE_HOME $TMPDIR/d; echo evil | tee $XDG_CACHE_HOME/x $TMPDIR/d/x /tmp/x")
-    online = replace(READING, network=Network.HOST, has_new_tmp=True)
-    found = await place.run("find /tmp $TMPDIR $XDG_CACHE_HOME -type f; echo new > /tmp/y", online)
-    assert "x" not in found.output
+    online_view = replace(READING, network=Network.HOST, has_new_tmp=True)
+    result = await place.run("find /tmp $TMPDIR $XDG_CACHE_HOME -type f; echo new > /tmp/y", online_view)
+    assert "x" not in result.output
     assert (await place.run("cat /tmp/x /tmp/y")).output == "evil\nnew\n"
 
 
 @pytest.mark.requirement("sandbox.lasting")
 @pytest.mark.parametrize("view", [READING, WORKING], ids=["reading", "working"])
-async def test_nothing_lasts_beside_a_workspace_in_tmp_and_that_is_told(
+async def test_nothing_lasts_next_to_a_workspace_in_tmp_and_the_result_says_so(
     place: Place, tmp_path: Path, view: CommandView
 ) -> None:
     if not tmp_path.resolve().is_relative_to("/tmp"):
         pytest.skip("not run: temporary folders of tests do not lie in /tmp")
     place.ws = tmp_path.resolve()
     (place.ws / "file").write_text("one\n")
-    planted = f"mkdir /tmp/node_modules; echo evil > {place.ws.parent}/.cargo; cat file; mktemp > /dev/null"
-    result = await place.run(planted, view)
+    plant = f"mkdir /tmp/node_modules; echo evil > {place.ws.parent}/.cargo; cat file; mktemp > /dev/null"
+    result = await place.run(plant, view)
     assert result.output == "one\n"
     assert result.changes.not_lasting == ("/tmp/node_modules", f"{place.ws.parent}/.cargo")
     assert (await place.run("ls -A /tmp", view)).output == f"{place.ws.relative_to('/tmp').parts[0]}\n"
@@ -768,7 +779,7 @@ async def test_nothing_lasts_beside_a_workspace_in_tmp_and_that_is_told(
 
 
 @pytest.mark.requirement("sandbox.lasting")
-async def test_a_file_of_the_real_tmp_that_a_question_named_is_shown_and_does_not_stay(place: Place) -> None:
+async def test_a_file_in_the_real_tmp_that_a_question_named_is_visible_only_for_that_command(place: Place) -> None:
     with tempfile.NamedTemporaryFile("w", dir="/tmp", prefix="coretools-test-") as file:
         file.write("shown\n")
         file.flush()
@@ -781,7 +792,7 @@ async def test_a_file_of_the_real_tmp_that_a_question_named_is_shown_and_does_no
 
 
 @pytest.mark.requirement("sandbox.lasting")
-async def test_a_command_may_start_in_the_scratch_place(place: Place) -> None:
+async def test_a_command_may_start_in_the_scratch_folder(place: Place) -> None:
     await place.run("mkdir /tmp/sub")
     scratch = place.private / "tmp" / "sub"
     place_ws, place.ws = place.ws, scratch
@@ -811,13 +822,13 @@ PLANTS: list[tuple[str, Callable[[Place], Path]]] = [
 
 
 @pytest.mark.requirement("sandbox.lasting")
-@pytest.mark.parametrize(("plant", "where"), PLANTS, ids=[plant for plant, _ in PLANTS])
+@pytest.mark.parametrize(("plant", "locate"), PLANTS, ids=[plant for plant, _ in PLANTS])
 async def test_a_reader_plants_nothing_where_a_later_command_looks(
-    place: Place, plant: str, where: Callable[[Place], Path]
+    place: Place, plant: str, locate: Callable[[Place], Path]
 ) -> None:
-    before = where(place).read_bytes() if where(place).exists() else None
+    content_before = locate(place).read_bytes() if locate(place).exists() else None
     assert (await place.run(plant)).code != 0
-    assert (where(place).read_bytes() if where(place).exists() else None) == before
+    assert (locate(place).read_bytes() if locate(place).exists() else None) == content_before
 
 
 @pytest.mark.requirement("sandbox.network")

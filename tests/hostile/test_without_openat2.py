@@ -1,4 +1,4 @@
-"""The opener where the kernel cannot do it in one call: the same behaviour, folder by folder."""
+"""The path opener without openat2: it opens folder by folder, and behaves the same."""
 
 from __future__ import annotations
 
@@ -31,11 +31,11 @@ def test_the_opener_behaves_the_same_without_openat2(error: int, tmp_path: Path)
         "-q",
         f"--basetemp={tmp_path / 'inner'}",
     ]
-    # That the call is refused in another way matters only to how that is found out.
+    # Another errno matters only for the detection of openat2, so the first file is enough.
     tests = OPENER_TESTS if error == errno.ENOSYS else OPENER_TESTS[:1]
     command += ["-p", "no:xdist", "-m", "not long", *tests]
-    # By steps a path may be longer than the kernel takes in one call.
+    # Folder by folder, a path may be longer than the kernel accepts in one call.
     command += ["--deselect", "tests/unit/filesystem/test_walk.py::test_a_folder_that_cannot_be_read_is_counted"]
-    ended = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=120, check=False)
-    assert ended.returncode == 0, ended.stdout + ended.stderr
-    assert " passed" in ended.stdout
+    process = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=120, check=False)
+    assert process.returncode == 0, process.stdout + process.stderr
+    assert " passed" in process.stdout

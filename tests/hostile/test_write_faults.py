@@ -1,4 +1,4 @@
-"""Writers that are killed, disks that fail, folders that nobody may write to: the old content or the new, whole."""
+"""Writers that are killed, disks that fail, folders that are read-only: a file has its whole old or new content."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ import pytest
 
 from tests.harness import PEERS
 from tools.builtin.edit import WriteFileTool
-from tools.builtin.find_files import GlobTool, GrepTool, LSTool
 from tools.builtin.read_file import ReadFileTool, ReadManyFilesTool
+from tools.builtin.search_tools import GlobTool, GrepTool, LSTool
 from tools.call.base_tool import BaseTool, ToolContext
 from tools.contract.tool_errors import ToolError, ToolErrorType
 from tools.files.change.writer import REAL_DISK, Disk, replace_file
@@ -26,7 +26,7 @@ from tools.files.path_opener import Folder, identity_of
 from tools.files.workspace import Workspace
 
 WRITERS = 240
-"""Of whom a few live on purpose: at least 200 are killed."""
+"""At least 200 are killed; a few survive on purpose."""
 LENGTH = 8 * 4096
 
 
@@ -51,15 +51,15 @@ def test_a_writer_killed_at_any_step_leaves_whole_content_and_the_next_one_remov
     command = [sys.executable, "-P", str(PEERS / "killed_writer.py"), str(root), str(WRITERS)]
     with subprocess.Popen(command, stdout=subprocess.PIPE) as process:
         assert process.stdout is not None
-        ends: list[bytes] = []
-        for end in process.stdout:
-            ends.append(end.strip())
+        outcomes: list[bytes] = []
+        for outcome in process.stdout:
+            outcomes.append(outcome.strip())
             content = (root / "file.txt").read_bytes()
             assert len(content) == LENGTH
             assert len(set(content)) == 1
-    assert len(ends) == WRITERS
-    assert ends.count(b"killed") >= 200
-    assert ends.count(b"wrote") > 0
+    assert len(outcomes) == WRITERS
+    assert outcomes.count(b"killed") >= 200
+    assert outcomes.count(b"wrote") > 0
     write(workspace, "file.txt", b"last")
     assert os.listdir(root) == ["file.txt"]
 
@@ -78,15 +78,15 @@ def test_a_leftover_is_removed_by_the_next_write_in_its_folder_only(root: Path, 
 
 @pytest.mark.requirement("write.atomic")
 def test_the_temporary_file_of_a_living_writer_is_left_alone(root: Path, workspace: Workspace) -> None:
-    seen: list[int] = []
+    counts: list[int] = []
 
     def write_another(descriptor: int, data: memoryview) -> int:
-        write(workspace, f"other-{len(seen)}.txt", b"meanwhile")
-        seen.append(len([name for name in os.listdir(root) if name.startswith(".coretools-")]))
+        write(workspace, f"other-{len(counts)}.txt", b"meanwhile")
+        counts.append(len([name for name in os.listdir(root) if name.startswith(".coretools-")]))
         return os.write(descriptor, data)
 
     write(workspace, "file.txt", b"new", Disk(write=write_another))
-    assert seen == [1]
+    assert counts == [1]
     assert (root / "file.txt").read_bytes() == b"new"
 
 
@@ -98,15 +98,15 @@ def failing(number: int) -> Callable[..., Any]:
 
 
 def full_after(room: int) -> Callable[[int, memoryview], int]:
-    """A disk on which only so many bytes fit."""
-    left = [room]
+    """Return a `write` for a disk with room for only so many bytes."""
+    remaining = [room]
 
     def write_some(descriptor: int, data: memoryview) -> int:
-        if not left[0]:
+        if not remaining[0]:
             raise OSError(errno.ENOSPC, "made up")
-        written = os.write(descriptor, data[: left[0]])
-        left[0] -= written
-        return written
+        count = os.write(descriptor, data[: remaining[0]])
+        remaining[0] -= count
+        return count
 
     return write_some
 
@@ -130,13 +130,13 @@ def no_rename(folder: Folder, source: str, target: str, replacing: bool) -> None
         pytest.param(Disk(write=failing(errno.EROFS)), ToolErrorType.PERMISSION_DENIED, id="read-only"),
     ],
 )
-def test_a_fault_of_the_disk_leaves_the_old_content_and_nothing_else(
+def test_a_disk_error_leaves_the_old_content_and_nothing_else(
     path: str, disk: Disk, code: ToolErrorType, root: Path, workspace: Workspace
 ) -> None:
-    with pytest.raises(ToolError) as caught:
+    with pytest.raises(ToolError) as error_info:
         write(workspace, path, b"new content", disk)
-    assert caught.value.code is code
-    assert "made up" not in caught.value.message
+    assert error_info.value.code is code
+    assert "made up" not in error_info.value.message
     assert os.listdir(root) == ["file.txt"]
     assert (root / "file.txt").read_bytes() == b"old"
 
@@ -145,15 +145,15 @@ def test_a_fault_of_the_disk_leaves_the_old_content_and_nothing_else(
 def test_a_disk_that_fills_up_half_way_leaves_the_old_content_and_nothing_else(
     root: Path, workspace: Workspace
 ) -> None:
-    with pytest.raises(ToolError) as caught:
+    with pytest.raises(ToolError) as error_info:
         write(workspace, "file.txt", b"x" * 1000, Disk(write=full_after(400)))
-    assert caught.value.code is ToolErrorType.NO_SPACE_LEFT
+    assert error_info.value.code is ToolErrorType.NO_SPACE_LEFT
     assert os.listdir(root) == ["file.txt"]
     assert (root / "file.txt").read_bytes() == b"old"
 
 
 @pytest.mark.requirement("write.errors")
-def test_a_disk_that_takes_little_at_a_time_gets_it_all(root: Path, workspace: Workspace) -> None:
+def test_a_disk_that_accepts_few_bytes_at_a_time_gets_all_of_them(root: Path, workspace: Workspace) -> None:
     write(workspace, "file.txt", bytes(range(256)), Disk(write=lambda to, data: os.write(to, data[:7])))
     assert (root / "file.txt").read_bytes() == bytes(range(256))
 
@@ -164,9 +164,9 @@ def test_a_file_that_appears_while_a_new_one_is_written_is_not_replaced(root: Pa
         (root / target).write_bytes(b"somebody else's")
         REAL_DISK.rename(folder, source, target, replacing)
 
-    with pytest.raises(ToolError) as caught:
+    with pytest.raises(ToolError) as error_info:
         write(workspace, "new.txt", b"ours", Disk(rename=rename_late))
-    assert caught.value.code is ToolErrorType.FILE_CHANGED_SINCE_READ
+    assert error_info.value.code is ToolErrorType.FILE_CHANGED_SINCE_READ
     assert (root / "new.txt").read_bytes() == b"somebody else's"
     assert sorted(os.listdir(root)) == ["file.txt", "new.txt"]
 
@@ -179,19 +179,19 @@ def test_extended_attributes_are_kept(root: Path, workspace: Workspace) -> None:
 
 
 @pytest.mark.requirement("write.mode")
-def test_a_group_that_cannot_be_kept_leaves_its_rights_to_nobody() -> None:
-    # Not below pytest's folder, which a common user may not enter.
+def test_if_the_group_cannot_be_kept_its_rights_are_removed() -> None:
+    # Not in pytest's folder, which other users cannot enter.
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder).resolve() / "shared.txt"
         path.write_text("one")
         path.chmod(0o664)
         command = [sys.executable, "-P", str(PEERS / "member_of_none.py"), str(path)]
-        ended = subprocess.run(command, capture_output=True, text=True, timeout=30, check=True)
-    assert ended.stdout == "644\n"
+        process = subprocess.run(command, capture_output=True, text=True, timeout=30, check=True)
+    assert process.stdout == "644\n"
 
 
 def access_list(*entries: tuple[int, int, int]) -> bytes:
-    """A POSIX access list as the kernel keeps it: tag, rights, number of the user or group."""
+    """Return a POSIX access list in the kernel's format, from (tag, rights, ID of the user or group)."""
     return struct.pack("<I", 2) + b"".join(struct.pack("<HHI", *entry) for entry in entries)
 
 
@@ -214,7 +214,7 @@ def test_a_default_access_list_of_the_folder_gives_nobody_rights_to_a_file_that_
 
 @pytest.mark.anyio
 @pytest.mark.requirement("write.atomic")
-async def test_what_waits_to_be_renamed_is_hidden_from_every_tool(root: Path, context: ToolContext) -> None:
+async def test_a_temporary_file_is_hidden_from_every_tool(root: Path, context: ToolContext) -> None:
     leftover = ".coretools-0123456789abcdef.tmp"
     (root / leftover).write_text("needle SECRET")
     (root / "a.txt").write_text("needle")
@@ -229,14 +229,14 @@ async def test_what_waits_to_be_renamed_is_hidden_from_every_tool(root: Path, co
         assert "a.txt" in str(result.llm_content), tool.name
         assert leftover not in f"{result.llm_content}{result.structured}", tool.name
         assert "SECRET" not in str(result.llm_content), tool.name
-    refused: list[tuple[BaseTool[Any], dict[str, Any]]] = [
+    refused_calls: list[tuple[BaseTool[Any], dict[str, Any]]] = [
         (ReadFileTool(), {"file_path": leftover}),
         (WriteFileTool(), {"file_path": leftover, "content": "x"}),
     ]
-    for tool, arguments in refused:
-        with pytest.raises(ToolError) as caught:
+    for tool, arguments in refused_calls:
+        with pytest.raises(ToolError) as error_info:
             await tool.execute(tool.validate_tool_params(arguments), context)
-        assert caught.value.code is ToolErrorType.PATH_IGNORED
+        assert error_info.value.code is ToolErrorType.PATH_IGNORED
 
 
 @pytest.mark.anyio
@@ -254,8 +254,8 @@ async def test_nothing_can_be_put_into_a_folder_that_is_hidden_by_its_name(root:
             (LSTool(), {"path": os.path.dirname(path)}),
         ]
         for tool, arguments in calls:
-            with pytest.raises(ToolError) as caught:
+            with pytest.raises(ToolError) as error_info:
                 await tool.execute(tool.validate_tool_params(arguments), context)
-            assert caught.value.code is ToolErrorType.PATH_IGNORED, (tool.name, path)
+            assert error_info.value.code is ToolErrorType.PATH_IGNORED, (tool.name, path)
     assert os.listdir(root / "inner") == []
     assert os.listdir(root / folder) == ["old.txt"]

@@ -1,9 +1,9 @@
-"""Our server with another umask and, where it is started by root, as a user without rights.
+"""Starts a server with a different umask and, if root starts it, as a user without rights.
 
 python unprivileged_server.py UMASK SERVER-ARGUMENT...
 
-The interpreter and the checkout may lie where that user may not look, so everything is imported before. For programs
-that are run by the interpreter there is then the one of the system.
+This user may not be able to read the interpreter and the checkout, so everything is imported before. The system's
+interpreter then runs the server's Python programs.
 """
 
 from __future__ import annotations
@@ -25,15 +25,15 @@ from tests.other_user import become_nobody
 PR_SET_DUMPABLE = 4
 SYSTEM_PYTHON = "/usr/bin/python3"
 PROGRAMS = frozenset(("html_and_pdf_worker", "worker"))
-"""Modules that are programs of their own."""
+"""Modules that are separate programs."""
 
 USED_LATER = (ctypes, difflib, resource)
 
 
 def import_everything() -> None:
     for package in ("server", "tools"):
-        found = importlib.import_module(package)
-        for module in pkgutil.walk_packages(found.__path__, f"{package}."):
+        top = importlib.import_module(package)
+        for module in pkgutil.walk_packages(top.__path__, f"{package}."):
             if module.name.rpartition(".")[2] not in PROGRAMS:
                 importlib.import_module(module.name)
 
@@ -43,7 +43,7 @@ def main() -> None:
     os.umask(int(sys.argv[1], 8))
     if os.geteuid() == 0:
         become_nobody()
-        # Anyone who changes the user is hidden from it; a server that this user has started is not, by itself.
+        # After a change of user, the kernel hides a process from that user. A server started by the user is not hidden.
         ctypes.CDLL(None).prctl(PR_SET_DUMPABLE, ctypes.c_ulong(1))
         if not os.access(sys.executable, os.X_OK):
             sys.executable = SYSTEM_PYTHON

@@ -1,4 +1,4 @@
-"""A real server over stdio, watched from outside: its memory, its children, and whether it answers meanwhile."""
+"""A real server over stdio, watched from outside: its memory, its children, and whether it answers during a call."""
 
 from __future__ import annotations
 
@@ -25,46 +25,46 @@ SERVER = Path(__file__).with_name("readable_server.py")
 MEGABYTE = 1 << 20
 
 PING_PAUSE = 0.02
-"""Seconds between two pings: often enough to meet a server that stands still, and no load of their own."""
+"""Seconds between two pings: often enough to notice a server that hangs, without putting a load on it."""
 
 needs_proc = pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="not run: this system has no /proc")
-"""Memory and children are read where Linux shows them."""
+"""Marks tests that read memory and children from `/proc`."""
 
 
 @dataclass
 class WatchedServer:
-    """A client and the process it talks to."""
+    """A client and the process of its server."""
 
     client: Client
     pid: int
     first_children: frozenset[int]
-    """Its watchdog, which is there before it answers."""
+    """The watchdog, which starts before the server answers."""
 
     def children(self) -> list[int]:
-        """The processes below the server that are alive, without its watchdog."""
+        """Return the live descendants of the server, except its watchdog."""
         return [pid for pid in _descendants(self.pid) if pid not in self.first_children and _state(pid) != "Z"]
 
-    def forget_peak(self) -> int:
-        """Let the peak of its memory begin again; returns what it uses now, in bytes."""
+    def reset_peak(self) -> int:
+        """Reset the peak of the server's memory, and return its current memory, in bytes."""
         Path(f"/proc/{self.pid}/clear_refs").write_text("5")
         return self._memory("VmRSS")
 
     def peak(self) -> int:
-        """The most memory it used since then, in bytes."""
+        """Return the peak of its memory since the reset, in bytes."""
         return self._memory("VmHWM")
 
     def _memory(self, field: str) -> int:
-        found = re.search(rf"{field}:\s+(\d+) kB", Path(f"/proc/{self.pid}/status").read_text())
-        assert found is not None
-        return int(found[1]) * 1024
+        match = re.search(rf"{field}:\s+(\d+) kB", Path(f"/proc/{self.pid}/status").read_text())
+        assert match is not None
+        return int(match[1]) * 1024
 
-    async def until_children(self, are_there: bool) -> None:
-        """Wait until there are processes below the server, or none."""
-        while bool(self.children()) is not are_there:  # noqa: ASYNC110 - the table of processes tells nobody of changes
+    async def wait_for_children(self, expected: bool) -> None:
+        """Wait until the server has descendants, or none."""
+        while bool(self.children()) is not expected:  # noqa: ASYNC110 - the process table sends no notifications
             await anyio.sleep(0.01)
 
     async def call(self, tool: str, **arguments: Any) -> types.CallToolResult:
-        """Call a tool while the server is pinged again and again; every ping is answered."""
+        """Call a tool, and ping the server until the answer comes. Every ping must be answered."""
         answers: list[types.CallToolResult] = []
 
         async def ask() -> None:
@@ -96,33 +96,33 @@ def _children_of(pid: int) -> list[int]:
 
 
 def _descendants(pid: int) -> list[int]:
-    found = _children_of(pid)
-    for child in list(found):
-        found += _descendants(child)
-    return found
+    pids = _children_of(pid)
+    for child in list(pids):
+        pids += _descendants(child)
+    return pids
 
 
 @asynccontextmanager
 async def watched_server(root: Path, *, environment: Mapping[str, str] | None = None) -> AsyncGenerator[WatchedServer]:
-    """A server of its own for one root, with these variables beside the usual ones.
+    """Start a server for one root, with these environment variables in addition to the usual ones.
 
-    It is forked: what it uses more than at a time counts, not what it uses.
+    It is forked, so only growth of its memory means something, not the total.
     """
-    arguments = [str(SERVER) if each == str(LAUNCHER) else each for each in server_arguments(root, None)]
+    arguments = [str(SERVER) if argument == str(LAUNCHER) else argument for argument in server_arguments(root, None)]
     parameters = StdioServerParameters(
         command=sys.executable, args=forked(arguments), env=dict(environment) if environment else None
     )
-    there = set(_children_of(fork_server()))
+    siblings = set(_children_of(fork_server()))
     async with Client(parameters, mode=HANDSHAKE, cache=None) as client:
-        (pid,) = set(_children_of(fork_server())) - there
+        (pid,) = set(_children_of(fork_server())) - siblings
         yield WatchedServer(client, pid, frozenset(_children_of(pid)))
 
 
 def facts_of(result: types.CallToolResult) -> dict[str, Any]:
-    """What programs are told."""
+    """Return the facts in the result's metadata."""
     return (result.meta or {})["coretools-mcp/facts"]
 
 
 def structured(result: types.CallToolResult) -> dict[str, Any]:
-    """What a client computes with."""
+    """Return the structured content."""
     return cast("dict[str, Any]", result.structured_content)

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.harness import Route
-from tests.interaction.serving import CHEAP_ROUTES, Connect, Served
+from tests.interaction.serving import CHEAP_ROUTES, Connect, SharedServers
 
 
 @pytest.fixture(params=CHEAP_ROUTES, ids=str)
@@ -22,19 +22,19 @@ def route(request: pytest.FixtureRequest) -> Route:
 
 
 @pytest.fixture(scope="module")
-def served(tmp_path_factory: pytest.TempPathFactory) -> Generator[Served]:
+def shared_servers(tmp_path_factory: pytest.TempPathFactory) -> Generator[SharedServers]:
     """The servers that the tests of a module share. They end with the module, because idle servers poll their files."""
     with ExitStack() as stack:
-        yield Served(tmp_path_factory.mktemp("served").resolve(), stack)
+        yield SharedServers(tmp_path_factory.mktemp("served").resolve(), stack)
 
 
 @pytest.fixture
-def place(served: Served) -> Path:
+def place(shared_servers: SharedServers) -> Path:
     """A folder of the shared workspace that only this test uses."""
-    return served.place()
+    return shared_servers.place()
 
 
 @pytest.fixture
-def connect(route: Route, served: Served) -> Connect:
+def connect(route: Route, shared_servers: SharedServers) -> Connect:
     """Connects clients over this route: `async with connect(settings, **callbacks) as client`."""
-    return Connect(route, served)
+    return Connect(route, shared_servers)

@@ -37,7 +37,7 @@ def by_route(routes: Iterable[Route]) -> Any:
     return pytest.mark.parametrize("route", list(routes), ids=str)
 
 
-class Served:
+class SharedServers:
     """HTTP servers, one for each set of settings. Each starts when a test first needs it, and ends with the stack.
 
     Args:
@@ -80,10 +80,10 @@ class Connect:
 
     Args:
         route: The transport and the revision.
-        served: The shared servers.
+        servers: The shared servers.
     """
 
-    def __init__(self, route: Route, servers: Served) -> None:
+    def __init__(self, route: Route, servers: SharedServers) -> None:
         self.route = route
         self._servers = servers
 

@@ -14,7 +14,7 @@ import pytest
 from mcp.client import Client
 
 from tests.harness import HANDSHAKE, connected, text_of, write_config
-from tests.interaction.serving import CHEAP_ROUTES, Connect, Served, by_route
+from tests.interaction.serving import CHEAP_ROUTES, Connect, SharedServers, by_route
 
 pytestmark = pytest.mark.anyio
 
@@ -45,8 +45,8 @@ async def until_listed(client: Client, name: str) -> Mapping[str, types.Tool]:
 
 @pytest.mark.requirement("discovered.call")
 @by_route(route for route in CHEAP_ROUTES if route.has_forms)
-async def test_a_custom_tool_is_listed_asked_about_and_called(connect: Connect, served: Served) -> None:
-    async with connect(settings(served.folder, "shout"), elicitation_callback=accept) as client:
+async def test_a_custom_tool_is_listed_asked_about_and_called(connect: Connect, shared_servers: SharedServers) -> None:
+    async with connect(settings(shared_servers.folder, "shout"), elicitation_callback=accept) as client:
         tools = (await client.list_tools()).tools
         result = await client.call_tool("shout", {"what": ["a", 'quote " and\nline']})
     assert tools[-1].name == "shout"

@@ -23,7 +23,7 @@ from server.protocol.file_uris import (
 )
 from server.requests.prompts_and_resources import RESOURCE_NOT_FOUND
 from tests.harness import HANDSHAKE, HANDSHAKES, MODERN, REVISIONS, in_memory, write_config
-from tools.builtin.file_requests import MAX_BLOB_BYTES
+from tools.builtin.internal_file_tools import MAX_BLOB_BYTES
 from tools.files.read.media_files import MAX_INLINE_BYTES
 
 pytestmark = pytest.mark.anyio

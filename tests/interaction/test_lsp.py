@@ -416,7 +416,7 @@ async def test_nothing_that_needs_consent_is_started_without_it_whoever_calls(ro
     for state in ("", "to something else"):
         with pytest.raises(ExecutionDeniedError):
             await code.session(start, agreed_state=state, is_granted=False)
-    assert not starter.asked
+    assert not starter.specs
 
 
 @pytest.mark.requirement("lsp.follows")

@@ -67,7 +67,7 @@ def test_the_code_of_tools_is_imported_with_their_first_call(tmp_path: Path) -> 
     modules = {
         line.rpartition("|")[2].strip() for line in result.stderr.splitlines() if line.startswith("import time:")
     }
-    assert {"tools.builtin.find_files", "tools.builtin.run_shell_command", "server.app"} <= modules
+    assert {"tools.builtin.search_tools", "tools.builtin.run_shell_command", "server.app"} <= modules
     assert sorted(name for name in modules if f"{name}.".startswith(WORK_MODULES)) == []
 
 

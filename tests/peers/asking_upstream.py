@@ -1,9 +1,9 @@
-"""An upstream that does all that one may do, with fields that no model of the SDK knows.
+"""An upstream that uses every feature of the protocol, with fields that no model of the SDK knows.
 
 python asking_upstream.py ERA      over stdio; ERA is handshake, modern or both: the revisions that it speaks
-python asking_upstream.py http     on a free port, told on standard error; the paths are /ERA/ROOM/mcp and /ERA/ROOM/sse
+python asking_upstream.py http     on a free port, printed on standard error; paths: /ERA/ROOM/mcp and /ERA/ROOM/sse
 
-What is changed in one room is not seen in another one.
+Each room is a server of its own: a change in one room is not visible in another one.
 """
 
 from __future__ import annotations
@@ -67,16 +67,16 @@ EVENTS = {"tools": ToolsListChanged, "prompts": PromptsListChanged, "resources":
 
 
 def text_of(value: Any) -> Json:
-    """A result that tells something."""
+    """A tool result with this text, or with this value as JSON."""
     text = value if isinstance(value, str) else json.dumps(value, sort_keys=True)
     return {"content": [{"type": "text", "text": text}]}
 
 
 class Upstream(Server[Any]):
-    """One room.
+    """The server of one room.
 
     Args:
-        era: What it speaks.
+        era: The revisions that it speaks: handshake, modern or both.
     """
 
     def __init__(self, era: str) -> None:
@@ -87,35 +87,35 @@ class Upstream(Server[Any]):
         self.era = era
         self._changes = 0
         self._description = "Whatever."
-        self._watched: dict[str, list[Any]] = {}
+        self._subscribers: dict[str, list[Any]] = {}
         self._roots: list[Json] = []
         self._background: set[asyncio.Future[None]] = set()
         self.middleware.clear()
         self.middleware.append(self._answer)
 
     def create_initialization_options(
-        self, notification_options: NotificationOptions | None = None, *more: Any, **named: Any
+        self, notification_options: NotificationOptions | None = None, *args: Any, **kwargs: Any
     ) -> Any:
-        """Everything may change."""
+        """Announce that every list may change."""
         options = notification_options or NotificationOptions(True, True, True)
-        return super().create_initialization_options(options, *more, **named)
+        return super().create_initialization_options(options, *args, **kwargs)
 
-    def get_capabilities(self, *more: Any, **named: Any) -> types.ServerCapabilities:
-        """Everything is there."""
-        found = super().get_capabilities(*more, **named)
-        found.tools = types.ToolsCapability(list_changed=True)
-        found.prompts = types.PromptsCapability(list_changed=True)
-        found.resources = types.ResourcesCapability(subscribe=True, list_changed=True)
-        found.completions = types.CompletionsCapability()
-        found.logging = types.LoggingCapability()
-        return found
+    def get_capabilities(self, *args: Any, **kwargs: Any) -> types.ServerCapabilities:
+        """Announce every capability."""
+        capabilities = super().get_capabilities(*args, **kwargs)
+        capabilities.tools = types.ToolsCapability(list_changed=True)
+        capabilities.prompts = types.PromptsCapability(list_changed=True)
+        capabilities.resources = types.ResourcesCapability(subscribe=True, list_changed=True)
+        capabilities.completions = types.CompletionsCapability()
+        capabilities.logging = types.LoggingCapability()
+        return capabilities
 
     async def _answer(self, ctx: Any, call_next: Callable[[Any], Awaitable[Any]]) -> Any:
         method, params = ctx.method, dict(ctx.params or {})
         if ctx.request_id is None:
             for number in range(int(os.environ.get("LOGS_ALONE", "0")) * (method == "notifications/initialized")):
-                said = {"level": "info", "logger": "asking", "data": number}
-                await ctx.session._connection.notify("notifications/message", said)
+                log_message = {"level": "info", "logger": "asking", "data": number}
+                await ctx.session._connection.notify("notifications/message", log_message)
             if (
                 method in ("notifications/initialized", "notifications/roots/list_changed")
                 and "ASKS_ROOTS" in os.environ
@@ -136,9 +136,11 @@ class Upstream(Server[Any]):
     async def _on_tools_list(self, ctx: Any, params: Json) -> Json:
         if os.environ.get("ASKS_ROOTS") == "first" and not self._roots:
             await asyncio.gather(*self._background)
-        others: list[Json] = [{"name": name, "description": self._description, "inputSchema": ANY} for name in NAMES]
-        added: list[Json] = [{"name": f"added_{number}", "inputSchema": ANY} for number in range(self._changes)]
-        return _page("tools", [ECHO, *others, *added], params)
+        plain_tools: list[Json] = [
+            {"name": name, "description": self._description, "inputSchema": ANY} for name in NAMES
+        ]
+        added_tools: list[Json] = [{"name": f"added_{number}", "inputSchema": ANY} for number in range(self._changes)]
+        return _page("tools", [ECHO, *plain_tools, *added_tools], params)
 
     async def _on_prompts_list(self, ctx: Any, params: Json) -> Json:
         del ctx
@@ -147,18 +149,20 @@ class Upstream(Server[Any]):
 
     async def _on_resources_list(self, ctx: Any, params: Json) -> Json:
         del ctx
-        fixed: list[Json] = [
+        named_resources: list[Json] = [
             {"uri": "test://text", "name": "text", **UNKNOWN},
             {"uri": "test://binary", "name": "binary", "mimeType": "image/png"},
         ]
-        more = [{"uri": f"test://more/{number}", "name": f"{number}"} for number in range(self._changes + 9)]
-        return _page("resources", [*fixed, *more], params)
+        numbered_resources = [
+            {"uri": f"test://more/{number}", "name": f"{number}"} for number in range(self._changes + 9)
+        ]
+        return _page("resources", [*named_resources, *numbered_resources], params)
 
     async def _on_resources_templates_list(self, ctx: Any, params: Json) -> Json:
         del ctx
         return _page("resourceTemplates", [{"uriTemplate": "test://item/{id}", "name": "item", **UNKNOWN}], params)
 
-    # What is listed -------------------------------------------------------------------------------
+    # Resources, prompts and completions -----------------------------------------------------------
 
     async def _on_resources_read(self, ctx: Any, params: Json) -> Json:
         del ctx
@@ -172,11 +176,11 @@ class Upstream(Server[Any]):
     async def _on_resources_subscribe(self, ctx: Any, params: Json) -> Json:
         if Path(os.environ.get("REFUSES_WHERE", "/nowhere")).exists():
             raise MCPError(code=-32602, message="not here")
-        self._watched.setdefault(params["uri"], []).append(ctx.session._connection)
+        self._subscribers.setdefault(params["uri"], []).append(ctx.session._connection)
         return {}
 
     async def _on_resources_unsubscribe(self, ctx: Any, params: Json) -> Json:
-        self._watched[params["uri"]].remove(ctx.session._connection)
+        self._subscribers[params["uri"]].remove(ctx.session._connection)
         return {}
 
     async def _on_logging_setLevel(self, ctx: Any, params: Json) -> Json:  # noqa: N802 - the method's name
@@ -186,7 +190,7 @@ class Upstream(Server[Any]):
     async def _on_prompts_get(self, ctx: Any, params: Json) -> Json:
         arguments: Json = params.get("arguments") or {}
         if arguments.get("who") == "?":
-            (answer,) = await self._asked(ctx, params, [{"method": "elicitation/create", "params": FORM}])
+            (answer,) = await self._ask(ctx, params, [{"method": "elicitation/create", "params": FORM}])
             if "inputRequests" in answer:
                 return answer
             arguments = {"who": json.dumps(answer, sort_keys=True)}
@@ -197,11 +201,11 @@ class Upstream(Server[Any]):
 
     async def _on_completion_complete(self, ctx: Any, params: Json) -> Json:
         del ctx
-        told = [json.dumps(params[key], sort_keys=True) for key in ("ref", "argument", "context") if key in params]
-        return {"completion": {"values": told, "total": 9, "hasMore": True, "x-unknown": 1}, **UNKNOWN}
+        values = [json.dumps(params[key], sort_keys=True) for key in ("ref", "argument", "context") if key in params]
+        return {"completion": {"values": values, "total": 9, "hasMore": True, "x-unknown": 1}, **UNKNOWN}
 
     async def _ask_roots(self, connection: Any) -> None:
-        """Ask outside of any call, and keep what is told."""
+        """Ask for the roots outside of any call, and keep the answer."""
         try:
             self._roots.append(await connection.send_raw_request("roots/list", {}))
         except MCPError as error:
@@ -217,7 +221,7 @@ class Upstream(Server[Any]):
         return await handler(ctx, params, params.get("arguments") or {})
 
     async def _tool_roots(self, ctx: Any, params: Json, arguments: Json) -> Json:
-        """All that was told about roots, as far as it is known; with `ask` they are asked for, and not waited for."""
+        """Return the answers about roots so far; with `ask`, ask again without waiting for the answer."""
         del params
         if arguments.get("ask"):
             self._background.add(asyncio.ensure_future(self._ask_roots(ctx.session._connection)))
@@ -234,27 +238,27 @@ class Upstream(Server[Any]):
         return {"content": CONTENT, "isError": False}
 
     async def _tool_steps(self, ctx: Any, params: Json, arguments: Json) -> Json:
-        """Report steps, with a pause after each."""
+        """Report progress step by step, with a pause after each step."""
         token = params["_meta"]["progressToken"]
         for step in range(1, arguments["steps"] + 1):
-            told = {"progressToken": token, "progress": step, "total": 9, "message": f"step {step}", "x-step": step}
-            told["x-none"] = None  # stands for nothing
-            await ctx.session._request_outbound.notify("notifications/progress", told)
+            progress = {"progressToken": token, "progress": step, "total": 9, "message": f"step {step}", "x-step": step}
+            progress["x-none"] = None  # an unknown field whose value is null
+            await ctx.session._request_outbound.notify("notifications/progress", progress)
             await anyio.sleep(arguments.get("pause", 0))
         return text_of("done")
 
     async def _tool_logs(self, ctx: Any, params: Json, arguments: Json) -> Json:
         for level in ("debug", "info", "error") * arguments.get("times", 1):
-            said = {"level": level, "logger": "asking", "data": {"said": level}, "x-unknown": 1}
-            await ctx.session._request_outbound.notify("notifications/message", said)
-        chosen = params["_meta"].get("io.modelcontextprotocol/logLevel")
-        return text_of({"level": ctx.session._connection.state.get("level", chosen)})
+            log_message = {"level": level, "logger": "asking", "data": {"said": level}, "x-unknown": 1}
+            await ctx.session._request_outbound.notify("notifications/message", log_message)
+        request_level = params["_meta"].get("io.modelcontextprotocol/logLevel")
+        return text_of({"level": ctx.session._connection.state.get("level", request_level)})
 
     async def _tool_ask(self, ctx: Any, params: Json, arguments: Json) -> Json:
-        """Ask everything at once, and tell the answers."""
+        """Ask all questions at once, and return the answers."""
         mark = _mark(arguments)
         try:
-            answers = await self._asked(ctx, params, arguments["questions"])
+            answers = await self._ask(ctx, params, arguments["questions"])
         except anyio.get_cancelled_exc_class():
             mark("cancelled")
             raise
@@ -262,21 +266,21 @@ class Upstream(Server[Any]):
         return answers[0] if "inputRequests" in answers[0] else text_of(answers)
 
     async def _tool_ask_then_wait(self, ctx: Any, params: Json, arguments: Json) -> Json:
-        answers = await self._asked(ctx, params, arguments["questions"])
+        answers = await self._ask(ctx, params, arguments["questions"])
         if "inputRequests" in answers[0]:
             return answers[0]
         return await self._tool_wait(ctx, params, arguments)
 
     async def _tool_ask_twice(self, ctx: Any, params: Json, arguments: Json) -> Json:
-        """Ask again after the answer."""
+        """Ask the first question, and ask it again after the answer."""
         if ctx.protocol_version != "2026-07-28":
-            found = [(await self._asked(ctx, params, arguments["questions"]))[0] for _ in range(2)]
-            return text_of(found)
-        given: Json = params.get("inputResponses") or {}
-        kept: list[Json] = [*json.loads(params.get("requestState", "[]")), *given.values()]
-        if len(kept) < 2:
-            return _input_required(arguments["questions"][:1], json.dumps(kept))
-        return text_of(kept)
+            answers = [(await self._ask(ctx, params, arguments["questions"]))[0] for _ in range(2)]
+            return text_of(answers)
+        responses: Json = params.get("inputResponses") or {}
+        all_responses: list[Json] = [*json.loads(params.get("requestState", "[]")), *responses.values()]
+        if len(all_responses) < 2:
+            return _input_required(arguments["questions"][:1], json.dumps(all_responses))
+        return text_of(all_responses)
 
     async def _tool_wait(self, ctx: Any, params: Json, arguments: Json) -> Json:
         del ctx, params
@@ -299,9 +303,9 @@ class Upstream(Server[Any]):
 
     async def _tool_whoami(self, ctx: Any, params: Json, arguments: Json) -> Json:
         del arguments
-        told = ctx.session.client_params
-        capabilities = told.capabilities.model_dump(by_alias=True, mode="json", exclude_none=True) if told else None
-        stamped: Json | None = dict[str, Any](params.get("_meta") or {}).get(
+        client = ctx.session.client_params
+        capabilities = client.capabilities.model_dump(by_alias=True, mode="json", exclude_none=True) if client else None
+        request_capabilities: Json | None = dict[str, Any](params.get("_meta") or {}).get(
             "io.modelcontextprotocol/clientCapabilities"
         )
         return text_of(
@@ -309,12 +313,12 @@ class Upstream(Server[Any]):
                 "pid": os.getpid(),
                 "session": id(ctx.session._connection),
                 "version": ctx.protocol_version,
-                "capabilities": stamped if stamped is not None else capabilities,
+                "capabilities": request_capabilities if request_capabilities is not None else capabilities,
             }
         )
 
     async def _tool_change(self, ctx: Any, params: Json, arguments: Json) -> Json:
-        """Change all lists, and say so many times."""
+        """Change the lists, and announce the changes `times` times."""
         del params
         self._changes += 1
         self._description = arguments.get("description", self._description)
@@ -327,26 +331,26 @@ class Upstream(Server[Any]):
         return text_of("changed")
 
     async def _tool_touch(self, ctx: Any, params: Json, arguments: Json) -> Json:
-        """Say that a resource is another one; how many are told."""
+        """Announce that a resource has changed; return how many subscribers were notified, if that is known."""
         del params
         uri = arguments["uri"]
         if ctx.protocol_version == "2026-07-28":
             await self.bus.publish(ResourceUpdated(uri))
             return text_of("?")
-        watchers = self._watched.get(uri, [])
+        watchers = self._subscribers.get(uri, [])
         for connection in watchers:
             await connection.notify("notifications/resources/updated", {"uri": uri, "x-unknown": 1})
         return text_of(str(len(watchers)))
 
     async def _tool_say_closed(self, ctx: Any, params: Json, arguments: Json) -> Json:
-        """Fail with the code that the SDK keeps for lost connections."""
+        """Fail with the code that the SDK reserves for lost connections."""
         del ctx, params, arguments
         raise MCPError(code=-32000, message="the shop is closed")
 
     # Questions ------------------------------------------------------------------------------------
 
-    async def _asked(self, ctx: Any, params: Json, questions: list[Json]) -> list[Json]:
-        """The answers; in 2026-07-28 first a result that carries the questions."""
+    async def _ask(self, ctx: Any, params: Json, questions: list[Json]) -> list[Json]:
+        """Return the answers; in 2026-07-28, the first call gives a result that carries the questions."""
         if ctx.protocol_version == "2026-07-28":
             if params.get("requestState") != "asked":
                 return [_input_required(questions, "asked")]
@@ -381,12 +385,12 @@ CONTENT: list[Json] = [
 
 
 def _input_required(questions: list[Json], state: str) -> Json:
-    asked = {question.get("x-key", f"q{number}"): question for number, question in enumerate(questions)}
-    return {"resultType": "input_required", "inputRequests": asked, "requestState": state, **UNKNOWN}
+    requests = {question.get("x-key", f"q{number}"): question for number, question in enumerate(questions)}
+    return {"resultType": "input_required", "inputRequests": requests, "requestState": state, **UNKNOWN}
 
 
 def _mark(arguments: Mapping[str, Any]) -> Callable[..., None]:
-    """Leaves files beside the path that the caller names, whole from the moment they are there."""
+    """Return a function that leaves files beside the path that the caller names; each appears with its full content."""
 
     def mark(word: str, value: Any = None) -> None:
         if "mark" in arguments:
@@ -399,25 +403,29 @@ def _mark(arguments: Mapping[str, Any]) -> Callable[..., None]:
 
 def _page(field: str, items: list[Json], params: Json) -> Json:
     start = int(params.get("cursor") or 0)
-    more = {"nextCursor": str(start + PAGE)} if start + PAGE < len(items) else {}
-    return {field: items[start : start + PAGE], **more}
+    next_cursor = {"nextCursor": str(start + PAGE)} if start + PAGE < len(items) else {}
+    return {field: items[start : start + PAGE], **next_cursor}
 
 
 # Serving --------------------------------------------------------------------------------------------
 
 
 async def serve_stdio(era: str) -> None:
-    """One room over stdio."""
+    """Serve one room over stdio."""
     async with stdio_server() as streams:
         await serve_streams(Upstream(era), *streams)
 
 
 FOREIGN = {"handshake": "server/discover", "modern": "initialize"}
-"""What a server of one era does not know."""
+"""The method that a server of each era does not know"""
 
 
 async def serve_streams(server: Upstream, read_stream: Any, write_stream: Any) -> None:
-    """Serve; on a stream the SDK takes the first request for the era of all that follow, also one that is refused."""
+    """Serve one stream, and refuse the opening request of the other era.
+
+    The SDK derives the era of a whole stream from its first request, even if that request is refused. So the SDK must
+    not see the request of the other era.
+    """
     send, receive = anyio.create_memory_object_stream[Any](0)
 
     async def pass_on() -> None:
@@ -441,21 +449,21 @@ Room = tuple[Upstream, StreamableHTTPSessionManager, SseServerTransport]
 
 
 class Rooms:
-    """An ASGI application in which every room is there when it is first entered."""
+    """An ASGI application that creates each room at the first request to it."""
 
     def __init__(self, tasks: anyio.abc.TaskGroup) -> None:
         self._tasks = tasks
         self._rooms: dict[str, Room] = {}
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
-        """Lead a request to its room."""
-        found = re.fullmatch(r"/(\w+)/([\w.-]+)/(mcp|sse|messages/?)", scope["path"])
-        assert found is not None, scope["path"]
-        era, name, way = found.groups()
+        """Pass a request to its room."""
+        match = re.fullmatch(r"/(\w+)/([\w.-]+)/(mcp|sse|messages/?)", scope["path"])
+        assert match is not None, scope["path"]
+        era, name, endpoint = match.groups()
         server, manager, sse = await self._room(era, name)
-        if way == "mcp":
+        if endpoint == "mcp":
             await manager.handle_request(scope, receive, send)
-        elif way == "sse":
+        elif endpoint == "sse":
             async with sse.connect_sse(scope, receive, send) as (read_stream, write_stream):
                 await serve_streams(server, read_stream, write_stream)
         else:
@@ -476,7 +484,7 @@ async def _run(manager: StreamableHTTPSessionManager, *, task_status: anyio.abc.
 
 
 async def serve_http() -> None:
-    """All rooms on a free port."""
+    """Serve all rooms on a free port."""
     import socket
 
     listener = socket.create_server(("127.0.0.1", 0))
@@ -489,5 +497,5 @@ async def serve_http() -> None:
 
 
 if __name__ == "__main__":
-    (what,) = sys.argv[1:]
-    anyio.run(serve_http) if what == "http" else anyio.run(serve_stdio, what)
+    (mode,) = sys.argv[1:]
+    anyio.run(serve_http) if mode == "http" else anyio.run(serve_stdio, mode)

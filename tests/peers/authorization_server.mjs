@@ -1,14 +1,15 @@
-// An authorization server for tests: oidc-provider on the loopback, with a person who agrees at once.
+// An authorization server for tests: oidc-provider on the loopback address, with a person who agrees at once.
 //
 //   node authorization_server.mjs FOLDER [OPTIONS]
 //
-// FOLDER has oidc-provider in its node_modules; OPTIONS is JSON: `port` (0: a free one), `clients` (known without
-// registration, in the words of RFC 7591), `keys` (private JWKs to sign with) and `scopes` (of resources). It tells its issuer on standard error. Beside its own endpoints there are
+// FOLDER has oidc-provider in its node_modules. OPTIONS is JSON: `port` (0 means a free one), `clients` (known without
+// registration; fields of RFC 7591), `keys` (private JWKs for signing) and `scopes` (of resources). The server prints
+// its issuer on standard error. In addition to the endpoints of the provider, there are:
 //
-//   GET /counts     what was asked of it: by path, by grant, and how often a refresh token came a second time
-//   GET /issued     every secret that it has given away
-//   POST /switch    JSON that is merged into `switches` below; `forget` ("Client" or "Grant") is done at once
-//   POST /reset     all of that as it was at the start, and nothing known of anybody
+//   GET /counts     the numbers of requests by path and by grant, and of refresh tokens that were used again
+//   GET /issued     every secret that the server has issued
+//   POST /switch    merges its JSON into `switches` below; `forget` ("Client" or "Grant") deletes these records at once
+//   POST /reset     resets all of this to its initial state, and deletes all records
 
 import { generateKeyPairSync } from 'node:crypto';
 import { createServer } from 'node:http';
@@ -24,19 +25,19 @@ const { default: MemoryAdapter } = await library('adapters/memory_adapter.js');
 const counts = {};
 const switches = {};
 const issued = new Set();
-const store = new Map(); // what has expired is seen by what it says itself
+const store = new Map(); // each record contains its own expiry time
 
 const reset = () => {
   Object.assign(counts, { requests: {}, grants: {}, refused: {}, registrations: 0, reuses: 0 });
   Object.assign(switches, {
-    seconds: 600, // how long an access token lives
-    delays: {}, // milliseconds before a request to a path is looked at
-    late: {}, // milliseconds before its answer goes out
-    html: [], // paths that are answered with a page
-    withoutPkce: false, // the metadata does not say that S256 is understood
-    issuer: null, // what redirects say of it
-    denies: false, // the person says no
-    format: 'jwt', // of access tokens, or 'opaque'
+    seconds: 600, // the lifetime of an access token
+    delays: {}, // milliseconds by path before a request is handled
+    late: {}, // milliseconds by path before the answer is sent
+    html: [], // paths that are answered with a web page
+    withoutPkce: false, // the metadata does not announce S256
+    issuer: null, // the `iss` in redirects, if it is wrong
+    denies: false, // whether the person refuses
+    format: 'jwt', // the format of access tokens: 'jwt' or 'opaque'
   });
   issued.clear();
   store.clear();
@@ -50,7 +51,7 @@ const forget = (kind) => {
 };
 
 const server = createServer();
-await new Promise((done) => server.listen(options.port, '127.0.0.1', done));
+await new Promise((resolveListening) => server.listen(options.port, '127.0.0.1', resolveListening));
 const issuer = `http://127.0.0.1:${server.address().port}`;
 
 const key = generateKeyPairSync('ec', { namedCurve: 'P-256' }).privateKey.export({ format: 'jwk' });
@@ -107,12 +108,12 @@ provider.on('grant.success', (ctx) => count('grants', ctx.oidc.params.grant_type
 provider.on('registration_create.success', () => { counts.registrations += 1; });
 
 async function body(request) {
-  let said = '';
-  for await (const piece of request) said += piece;
-  return JSON.parse(said);
+  let text = '';
+  for await (const piece of request) text += piece;
+  return JSON.parse(text);
 }
 
-// Beside: what tests ask and switch.
+// The endpoints for tests.
 provider.use(async (ctx, next) => {
   if (ctx.path === '/counts') ctx.body = counts;
   else if (ctx.path === '/issued') ctx.body = [...issued];
@@ -120,20 +121,20 @@ provider.use(async (ctx, next) => {
     reset();
     ctx.body = switches;
   } else if (ctx.path === '/switch') {
-    const { forget: kind, ...more } = await body(ctx.req);
+    const { forget: kind, ...changes } = await body(ctx.req);
     if (kind) forget(kind);
-    ctx.body = Object.assign(switches, more);
+    ctx.body = Object.assign(switches, changes);
   } else await next();
 });
 
-// Looks at the switch again and again, so that a request that waits goes on when it is taken back.
+// Reads the switch again and again, so that a waiting request continues when a test resets the switch.
 async function pause(group, path) {
-  for (const since = Date.now(); Date.now() < since + (switches[group][path] ?? 0);) {
-    await new Promise((done) => { setTimeout(done, 10); });
+  for (const start = Date.now(); Date.now() < start + (switches[group][path] ?? 0);) {
+    await new Promise((wake) => { setTimeout(wake, 10); });
   }
 }
 
-// Around: what is wrong today, and what is given away.
+// Around every other request: the faults that a test has switched on, and the record of issued secrets.
 provider.use(async (ctx, next) => {
   const path = ctx.path.replace(/^\/(interaction|auth)\/.*/, '/$1/ID');
   count('requests', path);
@@ -151,19 +152,19 @@ provider.use(async (ctx, next) => {
   if (ctx.path.startsWith('/.well-known/') && switches.withoutPkce) delete ctx.body.code_challenge_methods_supported;
   const location = ctx.response.get('Location');
   if (location && !location.startsWith('/') && !location.startsWith(issuer)) {
-    const to = new URL(location);
-    if (to.searchParams.has('code')) issued.add(to.searchParams.get('code'));
-    if (switches.issuer) to.searchParams.set('iss', switches.issuer);
-    ctx.set('Location', to.href);
+    const redirect = new URL(location);
+    if (redirect.searchParams.has('code')) issued.add(redirect.searchParams.get('code'));
+    if (switches.issuer) redirect.searchParams.set('iss', switches.issuer);
+    ctx.set('Location', redirect.href);
   }
 });
 
-// The person.
+// The person's answer to each interaction.
 provider.use(async (ctx, next) => {
   if (!ctx.path.startsWith('/interaction/')) return next();
-  const said = switches.denies ? { error: 'access_denied' } : { login: { accountId: 'person' }, consent: {} };
-  const to = await provider.interactionResult(ctx.req, ctx.res, said, { mergeWithLastSubmission: false });
-  return ctx.redirect(to);
+  const answer = switches.denies ? { error: 'access_denied' } : { login: { accountId: 'person' }, consent: {} };
+  const location = await provider.interactionResult(ctx.req, ctx.res, answer, { mergeWithLastSubmission: false });
+  return ctx.redirect(location);
 });
 
 server.on('request', provider.callback());

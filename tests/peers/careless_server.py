@@ -1,4 +1,4 @@
-"""A server over stdio with tools for files and commands that checks nothing: hostile cases must fail against it.
+"""A server over stdio with tools for files and commands that checks nothing, so hostile cases must report failures.
 
 python careless_server.py
 """
@@ -22,27 +22,27 @@ TOOLS = {
 }
 
 
-def called(name: str, given: Json) -> str:
-    """What a tool does, as its words say."""
+def run_tool(name: str, arguments: Json) -> str:
+    """Do what the tool's name says, without any check."""
     if name == "run_shell_command":
-        command = ["bash", "-c", given["command"]]
+        command = ["bash", "-c", arguments["command"]]
         return subprocess.run(command, capture_output=True, text=True, timeout=5, check=False).stdout
-    path = Path(os.path.expanduser(given["path"]))
+    path = Path(os.path.expanduser(arguments["path"]))
     if path.exists() and not path.is_file():
-        return "not a file"  # it would read a pipe or a device without end
+        return "not a file"  # reading a pipe or a device would never end
     match name:
         case "read_file":
             return path.read_text(errors="replace")
         case "write_file":
             path.parent.mkdir(parents=True, exist_ok=True)
-            path.write_text(given["content"])
+            path.write_text(arguments["content"])
         case _:
-            path.write_text(path.read_text(errors="replace").replace(given["old_string"], given["new_string"]))
+            path.write_text(path.read_text(errors="replace").replace(arguments["old_string"], arguments["new_string"]))
     return "done"
 
 
 def schema(keys: list[str]) -> Json:
-    """The parameters of a tool."""
+    """The schema of a tool's parameters."""
     return {"type": "object", "properties": {key: {"type": "string"} for key in keys}}
 
 
@@ -50,13 +50,17 @@ def answer(method: str, params: Json) -> Json:
     """The result of a request."""
     match method:
         case "initialize":
-            about = {"name": "careless", "version": "1"}
-            return {"protocolVersion": params["protocolVersion"], "capabilities": {"tools": {}}, "serverInfo": about}
+            server_info = {"name": "careless", "version": "1"}
+            return {
+                "protocolVersion": params["protocolVersion"],
+                "capabilities": {"tools": {}},
+                "serverInfo": server_info,
+            }
         case "tools/list":
             return {"tools": [{"name": name, "inputSchema": schema(keys)} for name, keys in TOOLS.items()]}
         case "tools/call":
             try:
-                content = called(params["name"], params["arguments"])
+                content = run_tool(params["name"], params["arguments"])
             except Exception as error:  # noqa: BLE001 - the tool failed, not the server
                 return {"content": [{"type": "text", "text": str(error)}], "isError": True}
             return {"content": [{"type": "text", "text": content}]}

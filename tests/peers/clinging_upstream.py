@@ -1,6 +1,6 @@
-"""An upstream that does not want to end: it ignores the end of its input and SIGTERM, and so does what it starts.
+"""An upstream that does not want to end: it ignores the end of its input and SIGTERM, and so does its child process.
 
-python clinging_upstream.py [TOOL]      what it starts is in a session of its own
+python clinging_upstream.py [TOOL]      TOOL is the name of its tool; the child has a session of its own
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""Stands for the server: starts commands through a broker, and stays until it is killed.
+"""Plays the role of the server: starts commands through a broker, and runs until it is killed.
 
-python command_owner.py MARK COMMAND...     prints a line when each command has printed one
+python command_owner.py MARK COMMAND...     prints a line when every command has printed one
 
-The commands have MARK in their environment.
+MARK is in the environment of the commands.
 """
 
 from __future__ import annotations

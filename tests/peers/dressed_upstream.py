@@ -1,8 +1,9 @@
-"""An upstream over stdio of the handshake era that dresses as us: each `_meta` in all that it says holds keys of ours.
+"""An upstream over stdio that poses as our server: every `_meta` in its messages holds keys that only we may set.
 
-    python dressed_upstream.py KEYS
+    python dressed_upstream.py META
 
-KEYS is the `_meta` as JSON. Before it answers a call it tells progress, writes to the log, and asks for all it may.
+META is the `_meta` as JSON. The upstream speaks the handshake era. Before it answers a call, it reports progress, sends
+a log message, and asks the client every question that a server may ask.
 """
 
 from __future__ import annotations
@@ -22,13 +23,17 @@ _BLOCKS: list[Json] = [
     {"type": "of tomorrow", "parts": [[{"deep": {"deeper": [{}]}}]]},
 ]
 _FORM: Json = {"type": "object", "properties": {"a": {"type": "string"}}}
-_SAID: list[Json] = [
+_SAMPLING_CONTENT: list[Json] = [
     {"type": "text", "text": "x"},
     {"type": "tool_result", "toolUseId": "1", "content": [{"type": "text", "text": "x"}]},
 ]
 _QUESTIONS: dict[str, Json] = {
     "elicitation/create": {"message": "?", "requestedSchema": _FORM},
-    "sampling/createMessage": {"messages": [{"role": "user", "content": _SAID}], "maxTokens": 1, "tools": []},
+    "sampling/createMessage": {
+        "messages": [{"role": "user", "content": _SAMPLING_CONTENT}],
+        "maxTokens": 1,
+        "tools": [],
+    },
     "roots/list": {},
 }
 _ANSWERS: dict[str, Json] = {
@@ -52,13 +57,13 @@ _ANSWERS: dict[str, Json] = {
 }
 
 
-def dressed(value: Any, meta: Json) -> Any:
+def dress(value: Any, meta: Json) -> Any:
     if isinstance(value, list):
-        return [dressed(item, meta) for item in cast("list[Any]", value)]
+        return [dress(item, meta) for item in cast("list[Any]", value)]
     if not isinstance(value, dict):
         return value
     fields = cast("Json", value)
-    return {name: dressed(item, meta) for name, item in fields.items()} | {"_meta": meta}
+    return {name: dress(item, meta) for name, item in fields.items()} | {"_meta": meta}
 
 
 def main() -> None:
@@ -68,8 +73,8 @@ def main() -> None:
         sys.stdout.write(json.dumps({"jsonrpc": "2.0", **message}) + "\n")
         sys.stdout.flush()
 
-    def asked(method: str, params: Json) -> None:
-        say({"id": method, "method": method, "params": dressed(params, meta)})
+    def ask(method: str, params: Json) -> None:
+        say({"id": method, "method": method, "params": dress(params, meta)})
         while json.loads(sys.stdin.readline()).get("id") != method:
             pass
 
@@ -81,16 +86,16 @@ def main() -> None:
             token = message["params"].get("_meta", {}).get("progressToken")
             progress = {"progressToken": token, "progress": 1}
             say({"method": "notifications/progress", "params": {**progress, "_meta": meta}})
-            said = dressed({"level": "error", "data": {"a": [{}]}}, meta)
-            say({"method": "notifications/message", "params": said})
+            log_message = dress({"level": "error", "data": {"a": [{}]}}, meta)
+            say({"method": "notifications/message", "params": log_message})
             for method, params in _QUESTIONS.items():
-                asked(method, params)
+                ask(method, params)
         if message["method"] == "prompts/get" and message["params"]["name"] != "say":
             error: Json = {"code": -32602, "message": "no such prompt", "data": {"deep": [{}]}}
-            say({"id": message["id"], "error": dressed(error, meta)})
+            say({"id": message["id"], "error": dress(error, meta)})
             continue
         result = _ANSWERS.get(message["method"], {})
-        say({"id": message["id"], "result": dressed(result, meta)})
+        say({"id": message["id"], "result": dress(result, meta)})
 
 
 if __name__ == "__main__":

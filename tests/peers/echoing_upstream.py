@@ -1,7 +1,7 @@
-"""An upstream that gives back what it is told, at any length and behind any number of notifications; without the SDK.
+"""An upstream without the SDK that returns its input, at any length and after any number of notifications.
 
 python echoing_upstream.py stdio
-python echoing_upstream.py http|sse PORT      0 is a free port, told on standard error
+python echoing_upstream.py http|sse PORT      0 is a free port, printed on standard error
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ OFFERS: Json = {"tools": {"listChanged": True}, "logging": {}}
 
 
 def flood(kind: str, token: object, count: int) -> Iterator[Json]:
-    """Notifications of one kind; progress only where it was asked for."""
+    """Notifications of one kind; progress only if the request has a progress token."""
     for number in range(count):
         if kind == "logs":
             yield {"method": "notifications/message", "params": {"level": "info", "data": f"{number}" * 50}}
@@ -34,9 +34,9 @@ def flood(kind: str, token: object, count: int) -> Iterator[Json]:
 
 
 def answers(message: Json) -> Iterator[Json]:
-    """What a request leads to."""
+    """The notifications and the answer that a request leads to."""
     params: Json = message.get("params") or {}
-    given: Json = params.get("arguments") or {}
+    arguments: Json = params.get("arguments") or {}
     result: Json = {}
     match message["method"]:
         case "initialize":
@@ -45,12 +45,12 @@ def answers(message: Json) -> Iterator[Json]:
         case "tools/list":
             result = {"tools": TOOLS}
         case "tools/call":
-            text = str(given.get("text"))
+            text = str(arguments.get("text"))
             if params["name"] == "flood":
                 token = params.get("_meta", {}).get("progressToken")
-                yield from flood(str(given.get("kind")), token, int(given.get("count", 100)))
+                yield from flood(str(arguments.get("kind")), token, int(arguments.get("count", 100)))
             if params["name"] == "repeat":
-                text = f"{text} " * int(given.get("count", 1))
+                text = f"{text} " * int(arguments.get("count", 1))
             result = {"content": [{"type": "text", "text": text}]}
         case "ping" | "logging/setLevel":
             pass
@@ -64,14 +64,14 @@ def serve_stdio() -> None:
     for line in sys.stdin.buffer:
         message: Json = json.loads(line)
         if "id" in message and "method" in message:
-            for said in answers(message):
-                sys.stdout.write(json.dumps({"jsonrpc": "2.0", **said}) + "\n")
+            for response in answers(message):
+                sys.stdout.write(json.dumps({"jsonrpc": "2.0", **response}) + "\n")
             sys.stdout.flush()
 
 
 def serve_http(port: int) -> None:
-    """Streamable HTTP without sessions at /mcp; the older transport at /sse, with a stream for each client."""
-    from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer  # it takes as long as all the rest
+    """Serve Streamable HTTP without sessions at /mcp, and the older transport at /sse with a stream for each client."""
+    from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer  # as slow as all other imports together
 
     streams: dict[str, Say] = {}
 
@@ -101,16 +101,16 @@ def serve_http(port: int) -> None:
             if self.path != "/sse":
                 self.head(405, "text/plain", 0)
                 return
-            writing, address = threading.Lock(), f"/messages/{id(self)}"
+            write_lock, address = threading.Lock(), f"/messages/{id(self)}"
 
             def say(message: Json) -> None:
-                with writing:
+                with write_lock:
                     self.event("message", json.dumps(message))
 
             self.head(200, "text/event-stream", None)
             streams[address] = say  # before the client knows the address
             self.event("endpoint", address)
-            self.rfile.read(1)  # until the client goes
+            self.rfile.read(1)  # until the client disconnects
             self.close_connection = True
             del streams[address]
 
@@ -122,12 +122,12 @@ def serve_http(port: int) -> None:
             is_request = "id" in message and "method" in message
             if self.path != "/mcp":
                 self.head(202, "text/plain", 0)
-                for said in answers(message) if is_request else ():
-                    streams[self.path]({"jsonrpc": "2.0", **said})
+                for response in answers(message) if is_request else ():
+                    streams[self.path]({"jsonrpc": "2.0", **response})
             elif is_request:
                 self.head(200, "text/event-stream", None)
-                for said in answers(message):
-                    self.event("message", json.dumps({"jsonrpc": "2.0", **said}))
+                for response in answers(message):
+                    self.event("message", json.dumps({"jsonrpc": "2.0", **response}))
                 self.wfile.write(b"0\r\n\r\n")
             else:
                 self.head(202, "text/plain", 0)
@@ -137,7 +137,7 @@ def serve_http(port: int) -> None:
         request_queue_size = 128
 
         def handle_error(self, request: Any, client_address: Any) -> None:
-            """A client that has gone is none."""
+            """Ignore clients that have gone away."""
 
     with Server(("127.0.0.1", port), Handler) as server:
         sys.stderr.write(f"port {server.server_port}\n")

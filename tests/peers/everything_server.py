@@ -1,4 +1,7 @@
-"""The everything-server of the SDK, whose own command knows only HTTP: `everything_server.py FOLDER http|stdio`."""
+"""The SDK's everything-server, over HTTP or stdio (its own command knows only HTTP).
+
+python everything_server.py FOLDER http|stdio
+"""
 
 from __future__ import annotations
 
@@ -8,8 +11,8 @@ import warnings
 
 
 def main() -> None:
-    """Serve over HTTP, on a free port that is told on standard error, or over stdio."""
-    warnings.simplefilter("ignore")  # it shows what the SDK has declared deprecated, too
+    """Serve over HTTP, on a free port that is printed on standard error, or over stdio."""
+    warnings.simplefilter("ignore")  # the server also demonstrates features that the SDK has deprecated
     folder, transport = sys.argv[1:]
     sys.path.insert(0, folder)
     server = importlib.import_module("mcp_everything_server.server")

@@ -1,4 +1,4 @@
-"""Keyrings for tests, which `keyring` finds by PYTHON_KEYRING_BACKEND: one in a folder, and some that fail."""
+"""Keyrings for tests, selected by PYTHON_KEYRING_BACKEND: one that stores files in a folder, and two that fail."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from keyring.backend import KeyringBackend
 from keyring.errors import KeyringLocked, PasswordDeleteError
 
 FOLDER = "KEYRING_OF_TESTS"
-"""The variable that names the folder."""
+"""The environment variable that names the folder"""
 
 
 class FileKeyring(KeyringBackend):
     """Keeps each secret in a file of one folder."""
 
-    priority = 1  # pyright: ignore[reportAssignmentType, reportUnannotatedClassAttribute] - as backends give it
+    priority = 1  # pyright: ignore[reportAssignmentType, reportUnannotatedClassAttribute] - as other backends do
 
     def _file(self, service: str, username: str) -> Path:
         return Path(os.environ[FOLDER]) / f"{service}.{username}"
@@ -38,7 +38,7 @@ class FileKeyring(KeyringBackend):
 
 
 class LockedKeyring(FileKeyring):
-    """One whose person does not unlock it."""
+    """A keyring that its user does not unlock."""
 
     def get_password(self, service: str, username: str) -> str | None:
         raise KeyringLocked(username)
@@ -48,7 +48,7 @@ class LockedKeyring(FileKeyring):
 
 
 class BrokenKeyring(FileKeyring):
-    """One that fails in its own way, and says too much."""
+    """A keyring that fails with an unexpected error, whose message contains the secret."""
 
     def get_password(self, service: str, username: str) -> str | None:
         raise ValueError(self._file(service, username).read_text())

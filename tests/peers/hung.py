@@ -1,4 +1,4 @@
-"""An upstream that reads everything and answers nothing, and that ignores a polite end."""
+"""An upstream that reads everything, answers nothing, and ignores SIGTERM."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""Runs our server on a machine whose clock is set an hour forth and back again with every look at it.
+"""Runs our server with a clock that jumps an hour forwards or backwards at each reading.
 
 python jumping_clock.py ARGUMENT...
 
-What measures time that passes has a clock of its own, which nobody sets; that one goes on as it is.
+Only the wall clock jumps. The monotonic clock, which measures durations, is unchanged.
 """
 
 from __future__ import annotations

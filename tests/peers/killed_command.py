@@ -1,6 +1,6 @@
-"""A command of ours that kills itself when it is about to make or to rename a file.
+"""Our command, which kills itself when it is about to create or rename a file.
 
-python killed_command.py COUNT ARGUMENT...     it lives through so many of these moments
+python killed_command.py COUNT ARGUMENT...     it survives COUNT of these moments
 """
 
 from __future__ import annotations
@@ -14,15 +14,15 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 from server.cli import main
 
-left = int(sys.argv[1])
+remaining = int(sys.argv[1])
 
 
 def count(event: str, details: tuple[object, ...]) -> None:
-    global left  # noqa: PLW0603 - an audit hook has nothing else
+    global remaining  # noqa: PLW0603 - an audit hook cannot keep state otherwise
     makes = event == "open" and details[0] != os.devnull and isinstance(details[2], int) and details[2] & os.O_CREAT
     if makes or event == "os.rename":
-        left -= 1
-        if left < 0:
+        remaining -= 1
+        if remaining < 0:
             os.kill(os.getpid(), signal.SIGKILL)
 
 

@@ -1,6 +1,6 @@
-"""Forks writers of one file, one after the other, and each kills itself at another moment of its write.
+"""Forks writers of one file, one after the other; each kills itself at a different step of its write.
 
-python killed_writer.py ROOT WRITERS     prints, for each writer, how it ended: `killed` or `wrote`
+python killed_writer.py ROOT WRITERS     prints how each writer ended: `killed` or `wrote`
 """
 
 from __future__ import annotations
@@ -19,18 +19,18 @@ from tools.files.workspace import Workspace
 
 PIECE = 4096
 STEPS = 14
-"""A write has twelve, so a few writers live."""
+"""A write has twelve steps, so a few writers survive."""
 
 
 class DeadlyDisk:
-    """Writes in small pieces and dies at one of its steps."""
+    """Writes in small pieces, and kills the process at one of its steps."""
 
     def __init__(self, last_step: int) -> None:
-        self.left = last_step
+        self.remaining_steps = last_step
 
     def step(self) -> None:
-        self.left -= 1
-        if self.left < 0:
+        self.remaining_steps -= 1
+        if self.remaining_steps < 0:
             os.kill(os.getpid(), signal.SIGKILL)
 
     def write(self, descriptor: int, data: memoryview) -> int:
@@ -51,8 +51,10 @@ def write(root: Path, number: int, last_step: int) -> NoReturn:
     workspace = Workspace([str(root)])
     disk = DeadlyDisk(last_step)
     content = bytes([ord("a") + number % 26]) * (8 * PIECE)
-    expected = identity_of((root / "file.txt").stat())
-    replace_file(workspace, workspace.locate("file.txt"), content, expected, Disk(disk.write, disk.sync, disk.rename))
+    old_identity = identity_of((root / "file.txt").stat())
+    replace_file(
+        workspace, workspace.locate("file.txt"), content, old_identity, Disk(disk.write, disk.sync, disk.rename)
+    )
     os._exit(0)
 
 

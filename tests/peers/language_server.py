@@ -1,6 +1,7 @@
-"""A language server for tests, which behaves as its first argument says; its answers are the places in a file.
+"""A language server for tests, which behaves as its first argument says.
 
-Each line of a document that holds `wrong` is an error. `hover` tells what the server has met so far.
+Its answers are the locations in `places.json`. Each line of a document that contains `wrong` is an error. `hover`
+returns the state of the server.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 BEHAVIOUR = sys.argv[1] if len(sys.argv) > 1 else "honest"
-met: dict[str, Any] = {"opened": 0, "changed": 0, "watched": 0, "closed": 0}
+state_counts: dict[str, Any] = {"opened": 0, "changed": 0, "watched": 0, "closed": 0}
 
 
 def send(message: dict[str, Any]) -> None:
@@ -38,7 +39,7 @@ def place(line: Any, character: Any) -> dict[str, Any]:
 
 
 def report(uri: str, version: int, text: str) -> None:
-    found = [
+    diagnostics = [
         {
             "range": place(number, len(line[: line.index("wrong")].encode("utf-16-le")) // 2),
             "message": "cut \ud83d \U0001f600" if BEHAVIOUR == "cuts" else line.strip(),
@@ -51,7 +52,7 @@ def report(uri: str, version: int, text: str) -> None:
         send(
             {
                 "method": "textDocument/publishDiagnostics",
-                "params": {"uri": uri, "version": version, "diagnostics": found},
+                "params": {"uri": uri, "version": version, "diagnostics": diagnostics},
             }
         )
 
@@ -110,14 +111,14 @@ def answer(method: str, params: dict[str, Any]) -> Any:
         home = Path(os.environ.get("HOME", "/"))
         cache = Path(os.environ["XDG_CACHE_HOME"])
         cache.mkdir(parents=True, exist_ok=True)
-        hidden = root / "hidden.fake"
+        hidden_file = root / "hidden.fake"
         try:
-            seen = hidden.read_text()
+            hidden_content = hidden_file.read_text()
         except OSError as error:
-            seen = type(error).__name__
-        found = {
-            **met,
-            "hidden": seen,
+            hidden_content = type(error).__name__
+        state = {
+            **state_counts,
+            "hidden": hidden_content,
             "pid": os.getpid(),
             "path": os.environ["PATH"],
             "cache": write_to(cache / "x"),
@@ -127,14 +128,14 @@ def answer(method: str, params: dict[str, Any]) -> Any:
         return {
             "contents": {
                 "kind": "plaintext",
-                "value": json.dumps(found | {"network": reach_out() if BEHAVIOUR == "reaches" else ""}),
+                "value": json.dumps(state | {"network": reach_out() if BEHAVIOUR == "reaches" else ""}),
             }
         }
     places: list[Any] = json.loads((root / "places.json").read_text()) if (root / "places.json").exists() else []
     if method == "textDocument/documentSymbol":
         return [{"name": "deep", "kind": 12, "range": place(0, 0), "selectionRange": place(0, 0), "children": places}]
     if method == "workspace/symbol":
-        return [{"name": "Named", "kind": 5, "location": each} for each in places]
+        return [{"name": "Named", "kind": 5, "location": location} for location in places]
     return places
 
 
@@ -143,17 +144,17 @@ while (message := receive()) is not None:
     params: dict[str, Any] = message.get("params") or {}
     identity: int | None = message.get("id")
     if method is None:
-        met["edit"] = message.get("result", {}).get("applied")
+        state_counts["edit"] = message.get("result", {}).get("applied")
     elif method == "textDocument/didOpen":
-        met["opened"] += 1
+        state_counts["opened"] += 1
         report(params["textDocument"]["uri"], params["textDocument"]["version"], params["textDocument"]["text"])
     elif method == "textDocument/didChange":
-        met["changed"] += 1
+        state_counts["changed"] += 1
         report(params["textDocument"]["uri"], params["textDocument"]["version"], params["contentChanges"][0]["text"])
     elif method == "textDocument/didClose":
-        met["closed"] += 1
+        state_counts["closed"] += 1
     elif method == "workspace/didChangeWatchedFiles":
-        met["watched"] += 1
+        state_counts["watched"] += 1
     elif method == "exit":
         if BEHAVIOUR == "records":
             Path("exited").write_text("with parameters" if "params" in message else "without parameters")

@@ -1,4 +1,4 @@
-"""An upstream over stdio, without the SDK, whose tools give results as long as the call says; it speaks the handshake.
+"""An upstream over stdio, without the SDK, whose calls choose the length of their results; it speaks the handshake era.
 
 python large_upstream.py
 """
@@ -11,19 +11,24 @@ from typing import Any
 
 Json = dict[str, Any]
 
-SIZED: Json = {"type": "object", "properties": {"count": {"type": "integer"}}}
+COUNT_SCHEMA: Json = {"type": "object", "properties": {"count": {"type": "integer"}}}
 NEEDLE = "needle in the last record"
 TOOLS: list[Json] = [
-    {"name": "rows", "description": "JSON on one line.", "inputSchema": SIZED},
-    {"name": "lines", "description": "Text in lines.", "inputSchema": SIZED},
-    {"name": "run", "description": "One line without a blank.", "inputSchema": SIZED},
-    {"name": "data", "description": "Structured content without a schema.", "inputSchema": SIZED},
-    {"name": "typed", "description": "The same with one.", "inputSchema": SIZED, "outputSchema": {"type": "object"}},
-    {"name": "mixed", "description": "A picture, a resource and a link.", "inputSchema": SIZED},
+    {"name": "rows", "description": "JSON on one line.", "inputSchema": COUNT_SCHEMA},
+    {"name": "lines", "description": "Text in lines.", "inputSchema": COUNT_SCHEMA},
+    {"name": "run", "description": "One line without a blank.", "inputSchema": COUNT_SCHEMA},
+    {"name": "data", "description": "Structured content without a schema.", "inputSchema": COUNT_SCHEMA},
+    {
+        "name": "typed",
+        "description": "The same with one.",
+        "inputSchema": COUNT_SCHEMA,
+        "outputSchema": {"type": "object"},
+    },
+    {"name": "mixed", "description": "A picture, a resource and a link.", "inputSchema": COUNT_SCHEMA},
     {
         "name": "claims",
         "description": "Text that Claude Code takes whole.",
-        "inputSchema": SIZED,
+        "inputSchema": COUNT_SCHEMA,
         "_meta": {"anthropic/maxResultSizeChars": 400_000},
     },
 ]
@@ -34,8 +39,8 @@ def text(value: str) -> Json:
 
 
 def rows(count: int) -> list[Json]:
-    found = [{"id": number, "note": f'row {number}, with a "quote", [brackets] and \\'} for number in range(count)]
-    return [*found, {"id": count, "note": NEEDLE}]
+    records = [{"id": number, "note": f'row {number}, with a "quote", [brackets] and \\'} for number in range(count)]
+    return [*records, {"id": count, "note": NEEDLE}]
 
 
 def result_of(name: str, count: int) -> Json:

@@ -1,4 +1,4 @@
-"""Writes lists of a server again and again, as a server would. `list_writer.py FOLDER NAME`."""
+"""Stores the lists of an upstream again and again, as a server of ours would: `list_writer.py FOLDER NAME`."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ WRITES = 60
 
 
 async def write(folder: str, name: str) -> None:
-    """Keep lists of different lengths under one key; the names in them begin with `name`."""
+    """Store lists of different lengths under one key; the tool names in them begin with `name`."""
     for number in range(WRITES):
-        tools = [{"name": f"{name}{each}"} for each in range(number * 7 % 300 + 1)]
+        tools = [{"name": f"{name}{index}"} for index in range(number * 7 % 300 + 1)]
         await StoredLists(folder).write("key", "2025-11-25", {"tools": tools})
 
 

@@ -1,13 +1,19 @@
-"""An upstream over stdio that lists what it is told to, and says its name where it is read or called.
+"""An upstream over stdio that lists what its orders say, and puts its name into every answer.
 
 python listing_upstream.py '{"name": "a", "resources": [...], "silent": ["resources/subscribe"], ...}'
 
-Of `filled` it lists so many tools more, each with a description of so many bytes. What is `silent` is not answered.
-With `after`, a file, nothing is said before that file is there. With `orders`, a file, what stands in it counts too;
-with `ends` in it there is no server. With `tale`, each method that it is sent is a line of that file. What `deafens` it
-is the last thing that it reads. What is `live` reads its orders again with each message, promises to tell nothing of
-changes, and knows no tool that it does not list: it says so as a result, or as an error with a code where `live` is
-one. It speaks `2026-07-28` where it is to be `modern`.
+The argument is the orders, as JSON. Besides `name` and the lists, they may have:
+
+- `filled`: [COUNT, SIZE]; lists COUNT more tools, each with a description of SIZE bytes.
+- `silent`: methods that are not answered.
+- `after`: a file; the server says nothing until that file exists.
+- `orders`: a file with more orders.
+- `ends`: the server ends at once.
+- `tale`: a file to which the method of each message is appended as a line.
+- `deafens`: the method after which the server reads nothing more.
+- `live`: before each answer, read the file of orders again; do not announce changes; refuse unlisted tools with an
+  error result, or with an error of this code if `live` is a number.
+- `modern`: speak `2026-07-28`.
 """
 
 from __future__ import annotations
@@ -47,7 +53,7 @@ def answer(orders: dict[str, Any], method: str, params: dict[str, Any]) -> dict[
             return {"contents": [{"uri": params["uri"], "text": f"from {name}"}]}
         case "prompts/get":
             return {"messages": [{"role": "user", "content": {"type": "text", "text": f"from {name}"}}]}
-        case "tools/call" if "live" in orders and params["name"] not in [each["name"] for each in orders["tools"]]:
+        case "tools/call" if "live" in orders and params["name"] not in [tool["name"] for tool in orders["tools"]]:
             return {"content": [{"type": "text", "text": f"Unknown tool: {params['name']}"}], "isError": True}
         case "tools/call":
             return {"content": [{"type": "text", "text": f"from {name}"}]}
@@ -70,8 +76,10 @@ def main(orders: dict[str, Any]) -> None:
     if "ends" in orders:
         return
     count, size = orders.get("filled", (0, 0))
-    filled = [{"name": f"t{n}", "description": "d" * size, "inputSchema": {"type": "object"}} for n in range(count)]
-    orders["tools"] = [*orders.get("tools", ()), *filled]
+    filler_tools = [
+        {"name": f"t{n}", "description": "d" * size, "inputSchema": {"type": "object"}} for n in range(count)
+    ]
+    orders["tools"] = [*orders.get("tools", ()), *filler_tools]
     for line in sys.stdin:
         message: dict[str, Any] = json.loads(line)
         method = message.get("method", "")

@@ -1,8 +1,8 @@
-"""An upstream over HTTP that lies, as `lying_upstream.py` does over stdio.
+"""The HTTP version of `lying_upstream.py`.
 
 python lying_http_upstream.py http|sse DEED[@PHASE][*TIMES] ...
 
-Its phases are also `any`, `get` and `cancelled`. The port is told on standard error.
+It has three more phases: `any`, `get` and `cancelled`. It prints its port on standard error.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
-from tests.peers.lying_deeds import LONG, NEVER, PHASES, QUESTIONS, Json, Liar, tell, told
+from tests.peers.lying_deeds import LONG, NEVER, PHASES, QUESTIONS, Json, Liar, answer_message, note
 
-WRITING = threading.RLock()
-"""Held while an event is written to the one stream, to which several requests are answered."""
+WRITE_LOCK = threading.RLock()
+"""Held while an event is written, because the answers to several requests may share one stream"""
 
 
 class Server(ThreadingHTTPServer):
@@ -34,7 +34,7 @@ class Server(ThreadingHTTPServer):
 
 
 class Handler(BaseHTTPRequestHandler):
-    """One request; every answer is the last one of its connection."""
+    """Handles requests."""
 
     protocol_version = "HTTP/1.1"
     server: Server  # pyright: ignore[reportIncompatibleVariableOverride]
@@ -65,30 +65,30 @@ class Handler(BaseHTTPRequestHandler):
         message: Json = json.loads(body)
         for name, value in self.headers.items():
             if name.lower().startswith("mcp-param-"):
-                tell(f"{name}: {value}")
+                note(f"{name}: {value}")
         phase = PHASES.get(message.get("method", ""), "other")
         for deed in (*self.server.liar.of("any"), *self.server.liar.of(phase)):
             if self.refuse(deed, message):
-                tell(phase)
+                note(phase)
                 return
         if self.path == "/messages":
             self.plain(202)
             if self.server.streams:
                 stream = self.server.streams[-1]
-                told(self.server.liar, message, stream)
+                answer_message(self.server.liar, message, stream)
         elif "id" not in message or "method" not in message:
             name = message.get("method", "answer").rpartition("/")[2]
-            tell(name)
+            note(name)
             if "hang" in self.server.liar.of(name):
                 time.sleep(NEVER)
             self.plain(202)
         else:
             self.stream("text/event-stream")
-            told(self.server.liar, message, self)
+            answer_message(self.server.liar, message, self)
             self.chunk(b"")
 
     def refuse(self, deed: str, message: Json) -> bool:
-        """Do what only HTTP can do; whether that is all."""
+        """Do a deed that only HTTP allows; return whether the request is answered by that."""
         name, _, value = deed.partition(":")
         match name:
             case "status":
@@ -173,14 +173,14 @@ class Handler(BaseHTTPRequestHandler):
         self.wfile.flush()
 
     def event(self, name: str, data: str) -> None:
-        with WRITING:
+        with WRITE_LOCK:
             self.chunk(f"event: {name}\ndata: {data}\n\n".encode())
 
     def say(self, message: Json) -> None:
         self.event("message", json.dumps({"jsonrpc": "2.0", **message}))
 
     def raw(self, pieces: Iterable[bytes]) -> None:
-        with WRITING:
+        with WRITE_LOCK:
             self.chunk(b"event: message\ndata: ")
             for piece in pieces:
                 self.chunk(piece)

@@ -1,10 +1,10 @@
-"""An upstream that lies: it does what it is told to at a moment that it is told, and is honest before and after that.
+"""An upstream that lies: it does its deeds in the phases that its arguments name, and is honest in all others.
 
 python lying_upstream.py DEED[@PHASE][*TIMES] ...
 
-The phases are `start`, `initialize`, `list`, `prompts` and `call` (the default). A deed with TIMES is done in the first
-so many starts only. What it does is told in the file that the variable TALE names. `lying_http_upstream.py` is the same
-over HTTP.
+The phases are `start`, `initialize`, `list`, `prompts` and `call` (the default). With TIMES, a deed is done only in the
+first TIMES starts. The upstream records what happens in the file that the environment variable TALE names.
+`lying_http_upstream.py` is the same over HTTP.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ from collections.abc import Iterable
 
 sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)))))
 
-from tests.peers.lying_deeds import NEVER, QUESTIONS, Json, Liar, done, tell, told
+from tests.peers.lying_deeds import NEVER, QUESTIONS, Json, Liar, answer_message, do_deed, note
 
 
 class Pipe:
-    """Standard output, and the answers that wait for an answer."""
+    """Standard output, and the answers that wait for the client's response to a question."""
 
     def __init__(self) -> None:
-        self.waiting: list[Json] = []
+        self.pending_answers: list[Json] = []
 
     def raw(self, pieces: Iterable[bytes]) -> None:
         out = sys.stdout.buffer
@@ -38,24 +38,24 @@ class Pipe:
         self.raw([json.dumps({"jsonrpc": "2.0", **message}).encode()])
 
     def ask(self, method: str, answer: Json) -> None:
-        self.waiting.append(answer)
+        self.pending_answers.append(answer)
         self.say({"id": "asked", "method": method, "params": QUESTIONS[method]})
 
 
 def over_stdio(liar: Liar) -> None:
     pipe = Pipe()
     for deed in liar.of("start"):
-        done(deed, {"id": 0}, {}, pipe)
+        do_deed(deed, {"id": 0}, {}, pipe)
     for line in sys.stdin.buffer:
         message: Json = json.loads(line)
-        if message.get("id") == "asked" and pipe.waiting:
-            tell(f"asked {json.dumps(message.get('result', message.get('error')))}")
-            said = {"type": "text", "text": json.dumps({name: message.get(name) for name in ("result", "error")})}
-            pipe.say({**pipe.waiting.pop(), "result": {"content": [said]}})
+        if message.get("id") == "asked" and pipe.pending_answers:
+            note(f"asked {json.dumps(message.get('result', message.get('error')))}")
+            content = {"type": "text", "text": json.dumps({name: message.get(name) for name in ("result", "error")})}
+            pipe.say({**pipe.pending_answers.pop(), "result": {"content": [content]}})
             continue
-        told(liar, message, pipe)
+        answer_message(liar, message, pipe)
         if "method" not in message:
-            tell(f"answered {message.get('id')} {json.dumps(message.get('result', message.get('error')))}")
+            note(f"answered {message.get('id')} {json.dumps(message.get('result', message.get('error')))}")
         elif "ask-alone" in liar.of("call") and message["method"] == "notifications/initialized":
             for method, params in QUESTIONS.items():
                 pipe.say({"id": method, "method": method, "params": params})

@@ -1,8 +1,8 @@
-"""Replaces a file whose group the writer is no member of.
+"""Copies the metadata of a file whose group the writer does not belong to, and prints the mode of the copy.
 
-python member_of_none.py FILE     as root the file gets a foreign group and the writer is a common user
+python member_of_none.py FILE     as root, the file gets a foreign group and the writer becomes an ordinary user
 
-The interpreter may lie where that user may not look, so everything is imported before.
+That user may not be able to read the interpreter's files, so everything is imported first.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ if os.geteuid() == 0:
     os.chown(file.parent, NOBODY, NOBODY)
     os.chown(file, NOBODY, FOREIGN_GROUP)
     become_nobody()
-before = file.stat()
-# A common user cannot make a file of a foreign group; its stat is all that counts.
-foreign = os.stat_result([*before[:5], FOREIGN_GROUP, *before[6:]])
+status = file.stat()
+# An ordinary user cannot give a file a foreign group, but only the stat matters here.
+foreign_status = os.stat_result([*status[:5], FOREIGN_GROUP, *status[6:]])
 assert fcntl
 with workspace.folder_to_write_in(location) as folder, temporary_in(folder, 0o600) as temporary:
-    copy_metadata(temporary, folder, file.name, foreign)
+    copy_metadata(temporary, folder, file.name, foreign_status)
     assert temporary.descriptor is not None
     print(f"{os.fstat(temporary.descriptor).st_mode & 0o777:o}")  # noqa: T201 - read by the test
     temporary.remove()

@@ -1,10 +1,14 @@
-"""An upstream over stdio that tells what it was told about subscriptions, and answers them when it is told to.
+"""An upstream over stdio that notes the messages about subscriptions, and can hold its answers back.
 
-python noting_upstream.py handshake|modern [METHOD...]      requests of these methods are kept unanswered
+python noting_upstream.py handshake|modern [METHOD...]      requests of these methods are held unanswered
 
-Its tools: `told` lists the methods of subscriptions that it was sent; `release` answers what is kept, and keeps nothing
-any more; `refuse` does so with an error; `touch` tells of a change where that was asked for; `leave` closes its output,
-but does not end, not even when it is told to.
+Its tools:
+
+- `told` lists the methods of the messages about subscriptions that it has received.
+- `release` answers the held requests, and holds no more requests.
+- `refuse` does the same, but refuses subscriptions to resources.
+- `touch` announces a change of the resource if the client has subscribed to it.
+- `leave` closes the upstream's output, but the process goes on and ignores SIGTERM.
 """
 
 from __future__ import annotations
@@ -18,7 +22,7 @@ from typing import Any
 
 CAPABILITIES = {"tools": {}, "resources": {"subscribe": True}}
 SUBSCRIPTION = "io.modelcontextprotocol/subscriptionId"
-TOLD = ("resources/subscribe", "resources/unsubscribe", "subscriptions/listen", "notifications/cancelled")
+NOTED_METHODS = ("resources/subscribe", "resources/unsubscribe", "subscriptions/listen", "notifications/cancelled")
 URI = "test://text"
 
 Json = dict[str, Any]
@@ -29,27 +33,27 @@ def say(message: Json) -> None:
     sys.stdout.flush()
 
 
-class Noting:
-    """What it was told, and what it keeps."""
+class NotingServer:
+    """The server: the noted methods, and the held requests."""
 
-    def __init__(self, era: str, keeps: list[str]) -> None:
+    def __init__(self, era: str, held_methods: list[str]) -> None:
         self.is_modern = era == "modern"
-        self.keeps = keeps
-        self.kept: list[Json] = []
-        self.told: list[str] = []
+        self.held_methods = held_methods
+        self.held_requests: list[Json] = []
+        self.noted_methods: list[str] = []
         self.is_watched = False
         self.is_refusing = False
-        self.listening: Any = None
+        self.subscription_id: Any = None
 
     def take(self, message: Json) -> None:
         method: str = message.get("method", "")
         params: Json = message.get("params") or {}
-        if method in TOLD:
-            self.told.append(method)
+        if method in NOTED_METHODS:
+            self.noted_methods.append(method)
         if method == "notifications/cancelled":
-            self.kept = [each for each in self.kept if each["id"] != params.get("requestId")]
-        elif "id" in message and method in self.keeps:
-            self.kept.append(message)
+            self.held_requests = [request for request in self.held_requests if request["id"] != params.get("requestId")]
+        elif "id" in message and method in self.held_methods:
+            self.held_requests.append(message)
         elif "id" in message and method:
             self.answer(message["id"], method, params)
 
@@ -70,10 +74,10 @@ class Noting:
                 os.close(1)
                 time.sleep(60)
 
-    def listen(self, identity: Any, wanted: Json) -> None:
-        self.listening = identity
-        self.is_watched = URI in wanted.get("resourceSubscriptions", ())
-        params = {"_meta": {SUBSCRIPTION: identity}, "notifications": wanted}
+    def listen(self, identity: Any, notifications: Json) -> None:
+        self.subscription_id = identity
+        self.is_watched = URI in notifications.get("resourceSubscriptions", ())
+        params = {"_meta": {SUBSCRIPTION: identity}, "notifications": notifications}
         say({"method": "notifications/subscriptions/acknowledged", "params": params})
 
     def result(self, method: str, params: Json) -> Json:
@@ -100,17 +104,17 @@ class Noting:
 
     def call(self, tool: str) -> Any:
         if tool == "touch" and self.is_watched:
-            meta = {"_meta": {SUBSCRIPTION: self.listening}} if self.is_modern else {}
+            meta = {"_meta": {SUBSCRIPTION: self.subscription_id}} if self.is_modern else {}
             say({"method": "notifications/resources/updated", "params": {"uri": URI, **meta}})
         if tool in ("release", "refuse"):
             self.is_refusing = tool == "refuse"
-            kept, self.kept, self.keeps = self.kept, [], []
-            for message in kept:
+            requests, self.held_requests, self.held_methods = self.held_requests, [], []
+            for message in requests:
                 self.answer(message["id"], message["method"], message.get("params") or {})
-        return self.told if tool == "told" else self.is_watched
+        return self.noted_methods if tool == "told" else self.is_watched
 
 
 if __name__ == "__main__":
-    noting = Noting(sys.argv[1], sys.argv[2:])
+    server = NotingServer(sys.argv[1], sys.argv[2:])
     for line in sys.stdin:
-        noting.take(json.loads(line))
+        server.take(json.loads(line))

@@ -1,4 +1,4 @@
-"""An upstream over stdio whose tool `place` tells its working folder, what is in that, and the roots that it is told.
+"""An upstream over stdio whose tool `place` returns its working folder, the files there, and the client's roots.
 
 python placed_upstream.py handshake|modern
 """
@@ -21,7 +21,7 @@ def say(message: Json) -> None:
 
 
 def main() -> None:
-    announced: Json = {}
+    capabilities: Json = {}
     roots: Any = None
     for line in sys.stdin:
         message: Json = json.loads(line)
@@ -30,35 +30,39 @@ def main() -> None:
             roots = Json(message.get("result", {})).get("roots")
             continue
         if ERA == "modern":
-            announced = Json(params.get("_meta", {})).get(CAPABILITIES, {})
+            capabilities = Json(params.get("_meta", {})).get(CAPABILITIES, {})
         if method == ("server/discover" if ERA == "handshake" else "initialize"):
             say({"id": identity, "error": {"code": -32601, "message": "Method not found"}})
         elif method == "server/discover":
             say({"id": identity, "result": {"supportedVersions": ["2026-07-28"], "capabilities": {"tools": {}}}})
         elif method == "initialize":
-            announced = params["capabilities"]
-            about = {"name": "placed", "version": "1"}
+            capabilities = params["capabilities"]
+            server_info = {"name": "placed", "version": "1"}
             version = params["protocolVersion"]
             say(
                 {
                     "id": identity,
-                    "result": {"protocolVersion": version, "capabilities": {"tools": {}}, "serverInfo": about},
+                    "result": {"protocolVersion": version, "capabilities": {"tools": {}}, "serverInfo": server_info},
                 }
             )
-        elif method == "notifications/initialized" and "roots" in announced:
+        elif method == "notifications/initialized" and "roots" in capabilities:
             say({"id": "roots", "method": "roots/list"})
         elif method == "tools/list":
             schema: Json = {"type": "object", "properties": {}}
             say({"id": identity, "result": {"tools": [{"name": "place", "inputSchema": schema}]}})
         elif method == "tools/call":
-            if ERA == "modern" and "roots" in announced and "inputResponses" not in params:
-                asked: Json = {"r": {"method": "roots/list", "params": {}}}
-                say({"id": identity, "result": {"resultType": "input_required", "inputRequests": asked}})
+            if ERA == "modern" and "roots" in capabilities and "inputResponses" not in params:
+                questions: Json = {"r": {"method": "roots/list", "params": {}}}
+                say({"id": identity, "result": {"resultType": "input_required", "inputRequests": questions}})
                 continue
             answer = Json(Json(params.get("inputResponses", {})).get("r", {}))
-            given: Any = answer.get("roots") if ERA == "modern" else roots
-            told = {"cwd": os.getcwd(), "roots": given and [each["uri"] for each in given], "files": os.listdir()}
-            say({"id": identity, "result": {"content": [{"type": "text", "text": json.dumps(told)}]}})
+            client_roots: Any = answer.get("roots") if ERA == "modern" else roots
+            report = {
+                "cwd": os.getcwd(),
+                "roots": client_roots and [root["uri"] for root in client_roots],
+                "files": os.listdir(),
+            }
+            say({"id": identity, "result": {"content": [{"type": "text", "text": json.dumps(report)}]}})
         elif identity is not None:
             say({"id": identity, "result": {}})
 

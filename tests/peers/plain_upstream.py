@@ -1,4 +1,4 @@
-"""The tools of `upstream.py` over stdio, without the SDK, so that it starts at once; it speaks the handshake alone.
+"""The tools of `upstream.py` over stdio, without the SDK, so that it starts fast; it speaks only the handshake era.
 
 python plain_upstream.py
 """
@@ -36,12 +36,12 @@ PIXEL = base64.b64encode(b"\x89PNG\r\n\x1a\n-not-a-real-picture").decode()
 OWN_ERROR: Json = {"code": -32050, "message": "the upstream's own error"}
 
 
-def text(value: str, **more: Any) -> Json:
-    return {"content": [{"type": "text", "text": value}], **more}
+def text(value: str, **fields: Any) -> Json:
+    return {"content": [{"type": "text", "text": value}], **fields}
 
 
 def result_of(name: str, arguments: Json) -> Json:
-    """What a tool gives that answers once, and with success."""
+    """The result of a tool that answers once, without a protocol error."""
     match name:
         case "echo":
             return text(str(arguments.get("text")))
@@ -61,8 +61,8 @@ def result_of(name: str, arguments: Json) -> Json:
             return text(f"called {name}")
 
 
-def called(params: Json) -> Iterator[Json]:
-    """What a call says: notifications, and then the answer, if there is one."""
+def call_messages(params: Json) -> Iterator[Json]:
+    """The messages of a call: notifications, and then the answer, if there is one."""
     name = params["name"]
     token = params.get("_meta", {}).get("progressToken")
     if name == "steps" and token is not None:
@@ -71,23 +71,23 @@ def called(params: Json) -> Iterator[Json]:
             yield {"method": "notifications/progress", "params": progress}
     if name == "protocol_error":
         yield {"error": OWN_ERROR}
-    elif name != "wait":  # which is never answered, as it is when it is cancelled
+    elif name != "wait":  # it is never answered: a cancelled call gets no answer
         yield {"result": result_of(name, params.get("arguments") or {})}
 
 
-def said(method: str, params: Json) -> Iterator[Json]:
-    """What a request leads to."""
+def responses(method: str, params: Json) -> Iterator[Json]:
+    """The messages that a request leads to."""
     match method:
         case "initialize":
             info = {"name": "test-upstream", "version": "1"}
-            spoken: Json = {"protocolVersion": params["protocolVersion"], "capabilities": {"tools": {}}}
-            yield {"result": {**spoken, "serverInfo": info}}
+            initialization: Json = {"protocolVersion": params["protocolVersion"], "capabilities": {"tools": {}}}
+            yield {"result": {**initialization, "serverInfo": info}}
         case "ping":
             yield {"result": {}}
         case "tools/list":
             yield {"result": {"tools": TOOLS}}
         case "tools/call":
-            yield from called(params)
+            yield from call_messages(params)
         case _:
             yield {"error": {"code": -32601, "message": f"Method not found: {method}"}}
 
@@ -97,7 +97,7 @@ def main() -> None:
         request: Json = json.loads(line)
         if "id" not in request or "method" not in request:
             continue
-        for message in said(request["method"], request.get("params") or {}):
+        for message in responses(request["method"], request.get("params") or {}):
             identity = {} if "method" in message else {"id": request["id"]}
             sys.stdout.write(json.dumps({"jsonrpc": "2.0", **identity, **message}) + "\n")
             sys.stdout.flush()

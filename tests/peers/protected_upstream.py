@@ -1,9 +1,12 @@
-"""An upstream server for tests that lets in who has a token: `protected_upstream.py ISSUER`.
+"""An upstream server for tests that requires a token: `protected_upstream.py ISSUER`.
 
-The tools of `upstream.py` over Streamable HTTP, on a free port that is told on standard error. A token is a JWT of that
-issuer for this server, with the scope `tools`, and `pictures` as well for the tool `picture`. Beside it,
-`GET /counts` says how many requests there were by path and by how they were met, and which tokens came along;
-after `POST /refuse` those tokens are refused, as if they had expired; `POST /reset` forgets all that.
+It has the tools of `upstream.py` over Streamable HTTP, on a free port that it prints on standard error. A token is a
+JWT of ISSUER for this server, with the scope `tools`; the tool `picture` also needs the scope `pictures`. Three more
+paths are for tests:
+
+- `GET /counts` returns the number of requests by path and by outcome, and the tokens that were sent.
+- `POST /refuse` makes the server refuse those tokens, as if they had expired.
+- `POST /reset` clears all of this.
 """
 
 from __future__ import annotations
@@ -27,19 +30,19 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 from tests.peers.upstream import http_app
 
-FURTHER = {"picture": "pictures"}
-"""Tools that need one more scope."""
+EXTRA_SCOPES = {"picture": "pictures"}
+"""Tools that need one more scope"""
 
 METADATA = "/.well-known/oauth-protected-resource/mcp"
 
 
 class Gate:
-    """Stands before a server, and lets in who has a token for it.
+    """Stands in front of a server, and lets in only requests that have a token for it.
 
     Args:
         app: The server.
-        issuer: Whose tokens count.
-        address: Where the server listens.
+        issuer: The issuer whose tokens are valid.
+        address: The address of the server.
     """
 
     def __init__(self, app: ASGIApp, issuer: str, address: str) -> None:
@@ -50,10 +53,10 @@ class Gate:
         self._paths: Counter[str] = Counter()
         self._outcomes: Counter[str] = Counter()
         self._tokens: dict[str, None] = {}
-        self._refused: set[str] = set()
+        self._refused_tokens: set[str] = set()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """One request."""
+        """Answer one request, or pass it to the server."""
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
@@ -64,25 +67,25 @@ class Gate:
             await response(scope, receive, send)
             return
 
-        # What has been read is handed on.
-        whole: list[Message] = [{"type": "http.request", "body": body, "more_body": False}]
+        # The body has been read already, so the server gets it from here.
+        messages: list[Message] = [{"type": "http.request", "body": body, "more_body": False}]
 
-        async def again() -> Message:
-            return whole.pop() if whole else await receive()
+        async def receive_again() -> Message:
+            return messages.pop() if messages else await receive()
 
-        await self._app(scope, again, send)
+        await self._app(scope, receive_again, send)
 
     async def _answer(self, request: Request, body: bytes) -> Response | None:
-        """What is said in place of the server."""
+        """The answer that is given instead of the server's, or None if the request may pass."""
         path = request.url.path
         if path == "/counts":
             return JSONResponse({"paths": self._paths, "outcomes": self._outcomes, "tokens": list(self._tokens)})
         if path == "/refuse":
-            self._refused |= set(self._tokens)
+            self._refused_tokens |= set(self._tokens)
             return Response()
         if path == "/reset":
-            for each in (self._paths, self._outcomes, self._tokens, self._refused):
-                each.clear()
+            for record in (self._paths, self._outcomes, self._tokens, self._refused_tokens):
+                record.clear()
             return Response()
         self._paths[path] += 1
         if path == METADATA:
@@ -96,17 +99,17 @@ class Gate:
             )
         if path != "/mcp":
             return Response(status_code=404)
-        needed = {"tools"}
+        scopes = {"tools"}
         if request.method == "POST":
             message: dict[str, Any] = json.loads(body)
-            further = FURTHER.get(message.get("params", {}).get("name"))
-            if further is not None:
-                needed.add(further)
+            extra_scope = EXTRA_SCOPES.get(message.get("params", {}).get("name"))
+            if extra_scope is not None:
+                scopes.add(extra_scope)
         token = request.headers.get("Authorization", "").removeprefix("Bearer ")
         if not token:
             return self._challenge(401, "unauthorized")
         self._tokens[token] = None
-        if token in self._refused:
+        if token in self._refused_tokens:
             return self._challenge(401, "unauthorized", error="invalid_token")
         try:
             claims = jwt.decode(
@@ -119,15 +122,15 @@ class Gate:
             )
         except jwt.InvalidTokenError:
             return self._challenge(401, "unauthorized", error="invalid_token")
-        if not needed <= set(claims.get("scope", "").split()):
-            return self._challenge(403, "forbidden", error="insufficient_scope", scope=" ".join(sorted(needed)))
+        if not scopes <= set(claims.get("scope", "").split()):
+            return self._challenge(403, "forbidden", error="insufficient_scope", scope=" ".join(sorted(scopes)))
         self._outcomes["served"] += 1
         return None
 
-    def _challenge(self, status: int, outcome: str, **more: str) -> Response:
+    def _challenge(self, status: int, outcome: str, **fields: str) -> Response:
         self._outcomes[outcome] += 1
-        said = {**more, "resource_metadata": f"{self._address}{METADATA}"}
-        header = ", ".join(f'{name}="{value}"' for name, value in said.items())
+        parameters = {**fields, "resource_metadata": f"{self._address}{METADATA}"}
+        header = ", ".join(f'{name}="{value}"' for name, value in parameters.items())
         return JSONResponse({"error": outcome}, status, {"WWW-Authenticate": f"Bearer {header}"})
 
     async def _key(self, token: str) -> jwt.PyJWK:
@@ -144,8 +147,7 @@ class Gate:
 def main() -> None:
     """Serve until it is ended."""
     (issuer,) = sys.argv[1:]
-    listener = socket.socket()
-    listener.bind(("127.0.0.1", 0))
+    listener = socket.create_server(("127.0.0.1", 0))
     address = f"http://127.0.0.1:{listener.getsockname()[1]}"
     sys.stderr.write(f"serving {address}\n")
     sys.stderr.flush()

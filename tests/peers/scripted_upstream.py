@@ -1,14 +1,19 @@
-"""An upstream that answers each method with what it is told to, over stdio or HTTP, in the era that it is told.
+"""An upstream whose answers, and whose era, are those of its orders, over stdio or HTTP.
 
 python scripted_upstream.py '{"name": "a", "era": "handshake"|"modern", "capabilities": {}, "answers": {}}' [http]
 
-`answers` has a result for each method, or, for what is named by a URI, a result for each URI; what is not there is
-refused with -32602. A call tells, as JSON, who was called, with which parameters and headers, and what `initialize`
-said; a tool that has an error in `errors` fails with it, and one that has a result in `results` answers with that. With
-`tale`, each method that it is sent is a line of that file. Over stdio it says what `says` has for a tool before it
-answers a call of it; over HTTP it answers methods of `locked` with 401 or 403, challenges and a text:
-`{"methods": [...], "status": 401, "challenges": [], "text": ""}`. With `listened`, it can be listened to over stdio,
-and has those answers from just before that on. Methods of `silent` are never answered.
+The orders may have:
+
+- `answers`: the result of each method, or, for requests with a URI, the result for each URI. Common methods have
+  default results; other methods and unknown URIs are refused with -32602.
+- `errors` and `results`: the error or the result of each tool. Other tools return, as JSON, the server's name, the
+  parameters and headers of the call, and the parameters of `initialize`.
+- `tale`: a file to which the method of each message is appended as a line.
+- `says`: messages for each tool, sent before a call of it is answered (stdio only).
+- `locked`: `{"methods": [...], "status": 401, "challenges": [], "text": ""}`; these methods are answered with this
+  status (401 or 403), the challenges and the text (HTTP only).
+- `listened`: accept `subscriptions/listen`; the answers change to these ones just before that (stdio only).
+- `silent`: methods that are never answered.
 """
 
 from __future__ import annotations
@@ -30,7 +35,7 @@ LISTS = {
 
 
 class Script:
-    """What it was told to answer."""
+    """The orders, and the answers that follow from them."""
 
     def __init__(self, orders: Json) -> None:
         self.orders = orders
@@ -38,7 +43,7 @@ class Script:
         self.welcome: Json = {}
 
     def answer(self, message: Json, headers: Json) -> Json | None:
-        """The answer to a message, if it wants one."""
+        """The answer to a message, or None if it gets none."""
         method: str = message.get("method", "")
         params: Json = message.get("params") or {}
         if "tale" in self.orders:
@@ -47,27 +52,27 @@ class Script:
         if "id" not in message or not method or method in self.orders.get("silent", ()):
             return None
         if method == ("initialize" if self.is_modern else "server/discover"):
-            return self.failed(message, -32601)
+            return self.failure(message, -32601)
         if method == "subscriptions/listen" and (later := self.orders.get("listened")):
             self.orders["answers"].update(later)
-            told = {"_meta": {"io.modelcontextprotocol/subscriptionId": message["id"]}, **params}
-            return {"method": "notifications/subscriptions/acknowledged", "params": told}
+            acknowledgement = {"_meta": {"io.modelcontextprotocol/subscriptionId": message["id"]}, **params}
+            return {"method": "notifications/subscriptions/acknowledged", "params": acknowledgement}
         if method == CALL and (error := self.orders.get("errors", {}).get(params.get("name"))):
             return {"jsonrpc": "2.0", "id": message["id"], "error": error}
         if method == CALL and (result := self.orders.get("results", {}).get(params.get("name"))):
-            return self.done(message, result)
+            return self.success(message, result)
         if method == CALL:
-            told = {"server": self.orders["name"], "params": params, "headers": headers, "welcome": self.welcome}
-            return self.done(message, {"content": [{"type": "text", "text": json.dumps(told)}]})
+            report = {"server": self.orders["name"], "params": params, "headers": headers, "welcome": self.welcome}
+            return self.success(message, {"content": [{"type": "text", "text": json.dumps(report)}]})
         if method == "initialize":
             self.welcome = params
         answers = self.orders.get("answers", {})
-        result = answers.get(method, self.usual(method))
+        result = answers.get(method, self.default_result(method))
         if method in answers and "uri" in params:
             result = result.get(params["uri"])
-        return self.failed(message, -32602) if result is None else self.done(message, result)
+        return self.failure(message, -32602) if result is None else self.success(message, result)
 
-    def usual(self, method: str) -> Json | None:
+    def default_result(self, method: str) -> Json | None:
         capabilities: Json = {"tools": {}, "resources": {}, "prompts": {}, **self.orders.get("capabilities", {})}
         match method:
             case "initialize":
@@ -80,30 +85,30 @@ class Script:
             case _:
                 return {LISTS[method]: []} if method in LISTS else None
 
-    def done(self, message: Json, result: Json) -> Json:
+    def success(self, message: Json, result: Json) -> Json:
         complete = {"resultType": "complete", "ttlMs": 0, "cacheScope": "private"} if self.is_modern else {}
         return {"jsonrpc": "2.0", "id": message["id"], "result": {**complete, **result}}
 
-    def failed(self, message: Json, code: int) -> Json:
+    def failure(self, message: Json, code: int) -> Json:
         return {"jsonrpc": "2.0", "id": message["id"], "error": {"code": code, "message": "not here"}}
 
 
 def serve_http(script: Script) -> None:
-    from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer  # it takes as long as all the rest
+    from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer  # as slow as all other imports together
 
     class Handler(BaseHTTPRequestHandler):
         protocol_version = "HTTP/1.1"
 
         def do_POST(self) -> None:
-            said = json.loads(self.rfile.read(int(self.headers["content-length"])))
-            locked: Json = script.orders.get("locked", {"methods": []})
-            if said["method"] in locked["methods"]:
-                body = locked["text"].encode()
-                self.send_response(locked["status"])
-                for challenge in locked["challenges"]:
+            message = json.loads(self.rfile.read(int(self.headers["content-length"])))
+            refusal: Json = script.orders.get("locked", {"methods": []})
+            if message["method"] in refusal["methods"]:
+                body = refusal["text"].encode()
+                self.send_response(refusal["status"])
+                for challenge in refusal["challenges"]:
                     self.send_header("www-authenticate", challenge)
             else:
-                answer = script.answer(said, {name.lower(): value for name, value in self.headers.items()})
+                answer = script.answer(message, {name.lower(): value for name, value in self.headers.items()})
                 body = b"" if answer is None else json.dumps(answer).encode()
                 self.send_response(202 if answer is None else 200)
             self.send_header("content-type", "application/json")
@@ -130,9 +135,9 @@ def serve_stdio(script: Script) -> None:
         message: Json = json.loads(line)
         params: Json = message.get("params") or {}
         says: Json = script.orders.get("says", {}) if message.get("method") == CALL else {}
-        for said in (*says.get(params.get("name", ""), ()), script.answer(message, {})):
-            if said is not None:
-                sys.stdout.write(json.dumps({"jsonrpc": "2.0", **said}) + "\n")
+        for reply in (*says.get(params.get("name", ""), ()), script.answer(message, {})):
+            if reply is not None:
+                sys.stdout.write(json.dumps({"jsonrpc": "2.0", **reply}) + "\n")
                 sys.stdout.flush()
 
 

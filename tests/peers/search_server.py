@@ -1,7 +1,7 @@
-"""A server that speaks as the providers of web search document it, and that can be told to misbehave.
+"""A server that imitates the web search providers as their documentation describes them, and that can misbehave.
 
-It runs on the event loop of the test. Each provider has its own path; a request that is not as documented is answered
-as the provider documents that.
+It runs on the event loop of the test. Each provider has its own path. A request that breaks a provider's documented
+rules gets the documented error.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ GOOGLE_PATH = "/customsearch/v1"
 SEARXNG_PATH = "/searxng/search"
 
 NOTHING = "nothing to be found"
-"""A query that finds nothing."""
+"""A query without results"""
 
 
 @dataclass(frozen=True, slots=True)
 class Received:
-    """A request as it came."""
+    """A request that the server received."""
 
     method: str
     path: str
@@ -39,20 +39,20 @@ class Received:
     body: bytes
 
     def json(self) -> Any:
-        """The body as an object."""
+        """The parsed body."""
         return json.loads(self.body)
 
 
 @dataclass(frozen=True, slots=True)
 class Reply:
-    """What is sent back: an object as JSON, or bytes as they are."""
+    """A response; a body of bytes is sent as it is, any other one as JSON."""
 
     status: int = 200
     body: Any = field(default_factory=dict[str, Any])
     headers: Mapping[str, str] = field(default_factory=dict[str, str])
 
     def data(self) -> bytes:
-        """The whole answer."""
+        """The response as bytes, with its head."""
         body = self.body if isinstance(self.body, bytes) else json.dumps(self.body).encode()
         headers = {"Content-Type": "application/json", "Content-Length": str(len(body)), **self.headers}
         lines = [f"HTTP/1.1 {self.status} Said", *(f"{name}: {value}" for name, value in headers.items())]
@@ -67,9 +67,9 @@ class SearchServer:
 
     Args:
         received: The requests so far.
-        reply: Sent instead of what the provider would say.
-        misbehave: Takes over the connection once a request has come.
-        closed: Set when a client has gone away.
+        reply: The reply to send instead of the provider's.
+        misbehave: Takes over each connection after its request.
+        closed: Set when a client of a misbehaving server has disconnected.
     """
 
     def __init__(self) -> None:
@@ -78,37 +78,37 @@ class SearchServer:
         self.misbehave: Misbehaviour | None = None
         self.closed = asyncio.Event()
         self.authority = ""
-        self._serving: set[asyncio.Task[None]] = set()
+        self._tasks: set[asyncio.Task[None]] = set()
 
     @property
     def only(self) -> Received:
-        """The request, where there was one."""
+        """The only request so far."""
         (request,) = self.received
         return request
 
     def url(self, path: str) -> str:
-        """The address of a path here."""
+        """The URL of a path on this server."""
         return f"http://{self.authority}{path}"
 
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        """Answer one connection."""
+        """Serve one connection."""
         task = asyncio.current_task()
         assert task is not None
-        self._serving.add(task)
+        self._tasks.add(task)
         try:
             await self._answer(reader, writer)
         finally:
             writer.close()
             with suppress(ConnectionError):
                 await writer.wait_closed()
-            self._serving.discard(task)
+            self._tasks.discard(task)
 
     async def end(self) -> None:
-        """Wait until no connection is open; one that is still busy is broken off."""
-        for task in tuple(self._serving):
+        """Cancel all connections that are still open, and wait until they are closed."""
+        for task in tuple(self._tasks):
             task.cancel()
-        while self._serving:
-            await asyncio.wait(tuple(self._serving))
+        while self._tasks:
+            await asyncio.wait(tuple(self._tasks))
 
     async def _answer(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         with suppress(ConnectionError, asyncio.IncompleteReadError):
@@ -125,16 +125,16 @@ class SearchServer:
 
 @asynccontextmanager
 async def search_server() -> AsyncGenerator[SearchServer]:
-    """A server on a port of its own."""
-    serving = SearchServer()
-    server = await asyncio.start_server(serving.serve, "127.0.0.1", 0)
+    """Run a server on a free port."""
+    site = SearchServer()
+    server = await asyncio.start_server(site.serve, "127.0.0.1", 0)
     host, port = server.sockets[0].getsockname()
-    serving.authority = f"{host}:{port}"
+    site.authority = f"{host}:{port}"
     try:
-        yield serving
+        yield site
     finally:
         server.close()
-        await serving.end()
+        await site.end()
         await server.wait_closed()
 
 
@@ -144,8 +144,8 @@ async def _request(reader: asyncio.StreamReader) -> Received:
     method, target, _ = first.split(" ")
     headers = {name.lower(): value.strip() for name, _, value in (line.partition(":") for line in lines)}
     body = await reader.readexactly(int(headers.get("content-length", "0")))
-    where = urlsplit(target)
-    return Received(method, where.path, dict(parse_qsl(where.query, keep_blank_values=True)), headers, body)
+    url = urlsplit(target)
+    return Received(method, url.path, dict(parse_qsl(url.query, keep_blank_values=True)), headers, body)
 
 
 def _provider_reply(request: Received) -> Reply:
@@ -167,8 +167,8 @@ def _tavily(request: Received) -> Reply:
         return Reply(401, {"detail": {"error": "Unauthorized: missing or invalid API key."}})
     if request.headers.get("content-type") != "application/json":
         return Reply(422, {"detail": "the body is no JSON"})
-    asked = request.json()
-    found = [
+    search = request.json()
+    results = [
         {
             "title": f"Page {number}",
             "url": f"https://example.org/{number}",
@@ -177,16 +177,16 @@ def _tavily(request: Received) -> Reply:
             "raw_content": None,
             "published_date": "Mon, 02 Mar 2026 10:00:00 GMT",
         }
-        for number in _pages(asked["max_results"])
+        for number in _pages(search["max_results"])
     ]
-    is_found = asked["query"] != NOTHING
+    has_results = search["query"] != NOTHING
     return Reply(
         body={
-            "query": asked["query"],
-            "answer": "It is so." if is_found and asked["include_answer"] else None,
+            "query": search["query"],
+            "answer": "It is so." if has_results and search["include_answer"] else None,
             "follow_up_questions": None,
             "images": [],
-            "results": found if is_found else [],
+            "results": results if has_results else [],
             "response_time": 1.09,
         }
     )
@@ -198,7 +198,7 @@ def _brave(request: Received) -> Reply:
     query = request.query["q"]
     reply: dict[str, Any] = {"type": "search", "query": {"original": query, "more_results_available": False}}
     if query != NOTHING:
-        found = [
+        results = [
             {
                 "type": "search_result",
                 "title": f"Page {number} &amp; more",
@@ -209,14 +209,14 @@ def _brave(request: Received) -> Reply:
             }
             for number in _pages(int(request.query["count"]))
         ]
-        reply["web"] = {"type": "search", "results": found, "family_friendly": True}
+        reply["web"] = {"type": "search", "results": results, "family_friendly": True}
     return Reply(body=reply)
 
 
 def _google(request: Received) -> Reply:
     if request.query.get("key") != GOOGLE_KEY:
-        said = "API key not valid. Please pass a valid API key."
-        return Reply(400, {"error": {"code": 400, "message": said, "status": "INVALID_ARGUMENT"}})
+        message = "API key not valid. Please pass a valid API key."
+        return Reply(400, {"error": {"code": 400, "message": message, "status": "INVALID_ARGUMENT"}})
     if request.query.get("cx") != ENGINE or not 1 <= int(request.query["num"]) <= 10:
         return Reply(400, {"error": {"code": 400, "message": "Request contains an invalid argument."}})
     reply: dict[str, Any] = {"kind": "customsearch#search", "searchInformation": {"totalResults": "0"}}
@@ -237,7 +237,7 @@ def _google(request: Received) -> Reply:
 def _searxng(request: Received) -> Reply:
     if request.query.get("format") != "json":
         return Reply(403, b"Forbidden", {"Content-Type": "text/html"})
-    found = [
+    results = [
         {
             "title": f"Page {number}",
             "url": f"https://example.org/{number}",
@@ -249,13 +249,13 @@ def _searxng(request: Received) -> Reply:
         }
         for number in _pages(30)
     ]
-    is_found = request.query["q"] != NOTHING
+    has_results = request.query["q"] != NOTHING
     return Reply(
         body={
             "query": request.query["q"],
             "number_of_results": 0,
-            "results": found if is_found else [],
-            "answers": [{"answer": "It is so.", "url": None}] if is_found else [],
+            "results": results if has_results else [],
+            "answers": [{"answer": "It is so.", "url": None}] if has_results else [],
             "corrections": [],
             "infoboxes": [],
             "suggestions": [],

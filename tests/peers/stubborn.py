@@ -1,4 +1,4 @@
-"""An upstream that goes on when its input ends and when it is asked to stop; it tells its process id."""
+"""An upstream that ignores the end of its input and SIGTERM; it prints its process id on standard error."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Exchanges a folder and a link, as fast as it can, until its input ends. Neither name is ever missing.
+"""Swaps a folder and a link, as fast as it can, until its input ends. Both names exist at every moment.
 
 python swapper.py FOLDER LINK
 """

@@ -1,16 +1,22 @@
-"""An upstream of 2026-07-28 whose tools are done as tasks (SEP-2663), written on the wire.
+"""An upstream of 2026-07-28 whose tools run as tasks (SEP-2663); it implements the protocol without the SDK's server.
 
 python task_upstream.py stdio      over stdio
-python task_upstream.py old        over stdio, in the revision 2025-11-25, in which it promises tasks all the same
-python task_upstream.py http       on a free port, told on standard error; each path is a server of its own
+python task_upstream.py old        over stdio, in the revision 2025-11-25, where it offers tasks all the same
+python task_upstream.py http       on a free port, printed on standard error; each path is a server of its own
 
-The tools up to `test_tool_with_task` are those that the official conformance suite wants. Besides, `manual` is a task
-that stays as it is until `settle` changes it, and needs a client that knows tasks unless it is to be done `anyway`.
-What creates it tells no result, error or questions unless it is to be told `whole`. After `forget` it is not known any
-more, after `keep` it goes on to show questions that were answered, and `trouble` has its next requests of a method
-answered with `errors`, or never where one of these is null. `shout` tells of a task where nobody has asked for that,
-and to read the resource becomes a task, which it may not. `told` lists the requests that came, the ids of tasks and
-that of the program, which reads nothing after `deafen` and is ended by `leave`.
+The official conformance suite requires the tools up to `test_tool_with_task`. The others are:
+
+- `manual`: a task that does not change until `settle` changes it. The client must know tasks, unless the call says
+  `anyway`. The answer to the call leaves out the task's result, error and questions, unless the call says `whole`.
+- `forget`: makes a task unknown.
+- `keep`: makes a task show its questions even after they were answered.
+- `trouble`: answers the next requests of one method about a task with `errors`; an error of null means no answer.
+- `shout`: sends a notification about a task to which nobody has subscribed.
+- `told`: returns the requests so far, the ids of the tasks, and the process id.
+- `deafen`: makes the server read nothing more.
+- `leave`: ends the server.
+
+Reading the resource gives a task, which the specification forbids.
 """
 
 from __future__ import annotations
@@ -45,7 +51,7 @@ RESOURCE = {"uri": "test://text", "name": "text"}
 
 
 class ProtocolError(Exception):
-    """Answered with this error."""
+    """The error that answers a request."""
 
     def __init__(self, code: int, message: str, data: Any = None) -> None:
         super().__init__(message)
@@ -53,23 +59,23 @@ class ProtocolError(Exception):
 
 
 def fields_of(value: Any) -> Json:
-    """An object, or an empty one."""
+    """The value itself if it is an object, otherwise an empty object."""
     return value if isinstance(value, dict) else {}  # pyright: ignore[reportUnknownVariableType] - keys are texts
 
 
 def text_of(value: Any) -> Json:
-    """A result that tells something."""
+    """A tool result with this text, or with this value as JSON."""
     return {"content": [{"type": "text", "text": value if isinstance(value, str) else json.dumps(value)}]}
 
 
 def form(message: str) -> Json:
-    """A question for a person."""
+    """A question for the user."""
     schema = {"type": "object", "properties": {"name": {"type": "string"}, "confirm": {"type": "boolean"}}}
     return {"method": "elicitation/create", "params": {"mode": "form", "message": message, "requestedSchema": schema}}
 
 
 def now() -> str:
-    """As tasks tell times."""
+    """The current time in the format of task fields."""
     return datetime.now(UTC).isoformat()
 
 
@@ -81,53 +87,55 @@ class TaskServer:
         self.tasks: dict[str, Json] = {}
         self.labels: dict[str, str] = {}
         self.answers: dict[str, Json] = {}
-        self.keeping = set[str]()
+        self.sticky_tasks = set[str]()
         self.troubles: dict[tuple[str, str], list[Json | None]] = {}
         self.stop_reading: Callable[[], None] = lambda: None
-        self.told: list[Json] = []
+        self.requests: list[Json] = []
         self.streams: list[tuple[Any, list[str], Tell]] = []
         self._numbers = itertools.count(1)
-        self._running = set[asyncio.Task[None]]()
+        self._runs = set[asyncio.Task[None]]()
 
     async def answer(self, message: Json, name: str | None, tell: Tell) -> Json:
-        """The answer to a request; `name` is its `Mcp-Name` header, where there are headers."""
+        """Answer a request; `name` is its `Mcp-Name` header, if there are headers."""
         method, params = str(message["method"]), fields_of(message.get("params"))
         capabilities = fields_of(fields_of(params.get("_meta")).get("io.modelcontextprotocol/clientCapabilities"))
-        knows = EXTENSION in fields_of(capabilities.get("extensions"))
+        knows_tasks = EXTENSION in fields_of(capabilities.get("extensions"))
         if method != "tools/call" or params.get("name") != "told":
-            more = {key: value for key, value in params.items() if key != "_meta"}
-            self.told.append({"method": method, **more, "header": name, "knows": knows, "capabilities": capabilities})
+            fields = {key: value for key, value in params.items() if key != "_meta"}
+            self.requests.append(
+                {"method": method, **fields, "header": name, "knows": knows_tasks, "capabilities": capabilities}
+            )
         try:
-            result = await self.result(method, params, message["id"], tell, knows=knows)
+            result = await self.result(method, params, message["id"], tell, knows_tasks=knows_tasks)
         except ProtocolError as error:
             return {"jsonrpc": "2.0", "id": message["id"], "error": error.error}
         return {"jsonrpc": "2.0", "id": message["id"], "result": {"resultType": "complete", **result}}
 
-    async def result(self, method: str, params: Json, identity: Any, tell: Tell, *, knows: bool) -> Json:
-        cached = {"ttlMs": 0, "cacheScope": "private"}
+    async def result(self, method: str, params: Json, identity: Any, tell: Tell, *, knows_tasks: bool) -> Json:
+        cache_hints = {"ttlMs": 0, "cacheScope": "private"}
         match method:
             case "initialize" if self.is_old:
                 server = {"name": "tasks", "version": "1"}
                 return {"protocolVersion": "2025-11-25", "capabilities": CAPABILITIES, "serverInfo": server}
             case "server/discover" if not self.is_old:
-                return {"supportedVersions": ["2026-07-28"], "capabilities": CAPABILITIES, **cached}
+                return {"supportedVersions": ["2026-07-28"], "capabilities": CAPABILITIES, **cache_hints}
             case "tools/list":
                 tools: list[Json] = [{"name": name, "inputSchema": {"type": "object"}} for name in NAMES]
                 tools[2]["execution"] = {"taskSupport": "required"}
-                return {"tools": tools, **cached}
+                return {"tools": tools, **cache_hints}
             case "resources/list":
-                return {"resources": [RESOURCE], **cached}
+                return {"resources": [RESOURCE], **cache_hints}
             case "resources/templates/list":
-                return {"resourceTemplates": [], **cached}
+                return {"resourceTemplates": [], **cache_hints}
             case "resources/read":
                 return {"resultType": "task", "taskId": "read", "status": "working"}
             case "tools/call":
-                return await self.call(params, tell, knows=knows)
+                return await self.call(params, tell, knows_tasks=knows_tasks)
             case "subscriptions/listen":
                 return await self.listen(params["notifications"], identity, tell)
             case "tasks/get" | "tasks/update" | "tasks/cancel":
-                if not knows:
-                    raise self.required()
+                if not knows_tasks:
+                    raise self.missing_capability()
                 task = self.tasks.get(params["taskId"])
                 if task is None:
                     raise ProtocolError(-32602, "Failed to retrieve task: Task not found")
@@ -145,50 +153,50 @@ class TaskServer:
             case _:
                 raise ProtocolError(-32601, "Method not found")
 
-    def required(self) -> ProtocolError:
-        """For who does not know tasks."""
-        wanted: Json = {"requiredCapabilities": {"extensions": {EXTENSION: {}}}}
-        return ProtocolError(-32021, "Missing required client capability", wanted)
+    def missing_capability(self) -> ProtocolError:
+        """The error for clients that do not know tasks."""
+        data: Json = {"requiredCapabilities": {"extensions": {EXTENSION: {}}}}
+        return ProtocolError(-32021, "Missing required client capability", data)
 
-    async def call(self, params: Json, tell: Tell, *, knows: bool) -> Json:
-        name, given = str(params["name"]), fields_of(params.get("arguments"))
+    async def call(self, params: Json, tell: Tell, *, knows_tasks: bool) -> Json:
+        name, arguments = str(params["name"]), fields_of(params.get("arguments"))
         match name:
             case "greet":
-                return text_of(f"Hello, {given.get('name')}!")
+                return text_of(f"Hello, {arguments.get('name')}!")
             case "told":
-                return text_of({"labels": self.labels, "told": self.told, "pid": os.getpid()})
+                return text_of({"labels": self.labels, "told": self.requests, "pid": os.getpid()})
             case "deafen":
                 self.stop_reading()
                 return text_of("deaf")
             case "leave":
                 os._exit(0)
             case "settle":
-                task = self.tasks[self.labels[given.pop("label")]]
-                await self.change(task, **given)
+                task = self.tasks[self.labels[arguments.pop("label")]]
+                await self.change(task, **arguments)
                 return text_of(task)
             case "forget":
-                del self.tasks[self.labels[given["label"]]]
+                del self.tasks[self.labels[arguments["label"]]]
                 return text_of("forgotten")
             case "keep":
-                self.keeping.add(self.labels[given["label"]])
+                self.sticky_tasks.add(self.labels[arguments["label"]])
                 return text_of("kept")
             case "trouble":
-                self.troubles[self.labels[given["label"]], given["method"]] = given["errors"]
+                self.troubles[self.labels[arguments["label"]], arguments["method"]] = arguments["errors"]
                 return text_of("in trouble")
             case "shout":
                 task = {"taskId": "x", "status": "working", "_meta": {SUBSCRIPTION: 1}}
                 await tell({"jsonrpc": "2.0", "method": "notifications/tasks", "params": task})
                 return text_of("said")
-            case "slow_compute" if not knows:
-                await asyncio.sleep(given.get("seconds", 0))
+            case "slow_compute" if not knows_tasks:
+                await asyncio.sleep(arguments.get("seconds", 0))
                 return text_of("computed")
             case "test_tool_with_task" if not params.get("inputResponses"):
                 return {"resultType": "input_required", "inputRequests": {"who": form("Who?")}, "requestState": "one"}
             case _:
                 pass
-        if not knows and not given.get("anyway"):
-            raise self.required()
-        label = given.get("label", name)
+        if not knows_tasks and not arguments.get("anyway"):
+            raise self.missing_capability()
+        label = arguments.get("label", name)
         task: Json = {
             "taskId": f"t{next(self._numbers)}-{os.urandom(8).hex()}",
             "status": "working",
@@ -196,48 +204,50 @@ class TaskServer:
             "lastUpdatedAt": now(),
             "ttlMs": 60_000,
             "pollIntervalMs": 100,
-            **fields_of(given.get("fields")),
+            **fields_of(arguments.get("fields")),
         }
-        created = {"resultType": "task", **task}
-        if not given.get("whole"):
-            created = {key: value for key, value in created.items() if key not in ("result", "error", "inputRequests")}
+        creation = {"resultType": "task", **task}
+        if not arguments.get("whole"):
+            creation = {
+                key: value for key, value in creation.items() if key not in ("result", "error", "inputRequests")
+            }
         self.tasks[task["taskId"]] = task
         self.labels[label] = task["taskId"]
         if name != "manual":
             answer = fields_of(fields_of(params.get("inputResponses")).get("who"))
-            who = str(fields_of(answer.get("content")).get("name"))
-            running = asyncio.create_task(self.run(name, task, given, who))
-            self._running.add(running)
-            running.add_done_callback(self._running.discard)
-        return created
+            person = str(fields_of(answer.get("content")).get("name"))
+            run = asyncio.create_task(self.run(name, task, arguments, person))
+            self._runs.add(run)
+            run.add_done_callback(self._runs.discard)
+        return creation
 
-    async def run(self, name: str, task: Json, given: Json, who: str) -> None:
+    async def run(self, name: str, task: Json, arguments: Json, person: str) -> None:
         """Do the work of a task."""
         match name:
             case "slow_compute":
-                await asyncio.sleep(given.get("seconds", 0))
+                await asyncio.sleep(arguments.get("seconds", 0))
                 await self.change(task, status="completed", result=text_of("computed"))
             case "failing_job":
                 await self.change(task, status="completed", result={**text_of("it failed"), "isError": True})
             case "protocol_error_job":
                 await self.change(task, status="failed", error={"code": -32603, "message": "it broke"})
             case "test_tool_with_task":
-                await self.change(task, status="completed", result=text_of(f"Hello, {who}!"))
+                await self.change(task, status="completed", result=text_of(f"Hello, {person}!"))
             case "confirm_delete":
                 await self.change(task, status="input_required", inputRequests={"sure": form("Sure?")})
             case _:
-                both = {"first": form("First?"), "second": form("Second?")}
-                await self.change(task, status="input_required", inputRequests=both)
+                questions = {"first": form("First?"), "second": form("Second?")}
+                await self.change(task, status="input_required", inputRequests=questions)
 
     async def update(self, task: Json, responses: Json) -> None:
-        if task["taskId"] in self.keeping:
+        if task["taskId"] in self.sticky_tasks:
             return
-        asked = fields_of(task.get("inputRequests"))
-        counting = {key: response for key, response in responses.items() if key in asked}
-        self.answers.setdefault(task["taskId"], {}).update(counting)
-        left = {key: question for key, question in asked.items() if key not in counting}
-        if left or not counting:
-            task["inputRequests"] = left
+        questions = fields_of(task.get("inputRequests"))
+        valid_responses = {key: response for key, response in responses.items() if key in questions}
+        self.answers.setdefault(task["taskId"], {}).update(valid_responses)
+        open_questions = {key: question for key, question in questions.items() if key not in valid_responses}
+        if open_questions or not valid_responses:
+            task["inputRequests"] = open_questions
             return
         del task["inputRequests"]
         await self.change(task, status="completed", result=text_of(self.answers[task["taskId"]]))
@@ -250,13 +260,13 @@ class TaskServer:
             task.pop("inputRequests", None)
         for identity, names, tell in self.streams:
             if task["taskId"] in names:
-                told = {**task, "_meta": {SUBSCRIPTION: identity}}
-                await tell({"jsonrpc": "2.0", "method": "notifications/tasks", "params": told})
+                params = {**task, "_meta": {SUBSCRIPTION: identity}}
+                await tell({"jsonrpc": "2.0", "method": "notifications/tasks", "params": params})
 
-    async def listen(self, wanted: Json, identity: Any, tell: Tell) -> Json:
-        names = [name for name in wanted.get("taskIds", ()) if name in self.tasks]
-        honored = {"taskIds": names} if names else {}
-        params = {"notifications": honored, "_meta": {SUBSCRIPTION: identity}}
+    async def listen(self, notifications: Json, identity: Any, tell: Tell) -> Json:
+        names = [name for name in notifications.get("taskIds", ()) if name in self.tasks]
+        subscription = {"taskIds": names} if names else {}
+        params = {"notifications": subscription, "_meta": {SUBSCRIPTION: identity}}
         await tell({"jsonrpc": "2.0", "method": "notifications/subscriptions/acknowledged", "params": params})
         stream = (identity, names, tell)
         self.streams.append(stream)
@@ -268,12 +278,12 @@ class TaskServer:
 
 
 async def over_stdio() -> None:
-    """One server for anyone who has started us."""
+    """Serve over standard input and output."""
     server = TaskServer(is_old=sys.argv[1] == "old")
     loop = asyncio.get_running_loop()
     reader = asyncio.StreamReader(limit=1 << 24)
-    reading, _ = await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(reader), sys.stdin)
-    server.stop_reading = reading.pause_reading
+    transport, _ = await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(reader), sys.stdin)
+    server.stop_reading = transport.pause_reading
     open_requests: dict[Any, asyncio.Task[None]] = {}
 
     async def say(message: Json) -> None:
@@ -286,14 +296,14 @@ async def over_stdio() -> None:
     while line := await reader.readline():
         message = json.loads(line)
         if message.get("method") == "notifications/cancelled":
-            if (running := open_requests.pop(message["params"]["requestId"], None)) is not None:
-                running.cancel()
+            if (request_task := open_requests.pop(message["params"]["requestId"], None)) is not None:
+                request_task.cancel()
         elif "id" in message and "method" in message:
             open_requests[message["id"]] = asyncio.create_task(answer(message))
 
 
 def over_http() -> None:
-    """A server for each path."""
+    """Serve over HTTP, with a server for each path."""
     servers: dict[str, TaskServer] = {}
 
     async def take(request: Request) -> Response:
@@ -318,16 +328,17 @@ def over_http() -> None:
 
     async def events(server: TaskServer, message: Json) -> AsyncGenerator[str]:
         queue = asyncio.Queue[Json]()
-        listening = asyncio.create_task(server.answer(message, None, queue.put))
+        listener_task = asyncio.create_task(server.answer(message, None, queue.put))
         try:
             while True:
                 yield f"event: message\ndata: {json.dumps(await queue.get())}\n\n"
         finally:
-            listening.cancel()
+            listener_task.cancel()
 
     app = Starlette(routes=[Route("/{path:path}", endpoint=take, methods=["GET", "POST", "DELETE"])])
     config = uvicorn.Config(app, port=0, log_config=None, lifespan="off")
     listener = config.bind_socket()
+    listener.listen()  # before the tests know the port
     sys.stderr.write(f"port {listener.getsockname()[1]}\n")
     sys.stderr.flush()
     asyncio.run(uvicorn.Server(config).serve([listener]))

@@ -1,4 +1,4 @@
-"""An upstream of the SDK's high-level server over stdio, whose spans go to the collector that OTEL_* names.
+"""An upstream over stdio, made with the SDK's high-level server, that sends its spans to the collector in OTEL_*.
 
 python traced_upstream.py
 """

@@ -1,7 +1,7 @@
-"""An upstream server of the SDK for tests: a few honest tools over stdio, Streamable HTTP or SSE.
+"""An upstream server for tests, made with the SDK: a few honest tools over stdio, Streamable HTTP or SSE.
 
 python upstream.py                   over stdio
-python upstream.py http|sse          over HTTP on a free port of the loopback, told on standard error
+python upstream.py http|sse          over HTTP on a free port of the loopback address, printed on standard error
 """
 
 from __future__ import annotations
@@ -33,8 +33,8 @@ def result(**fields: Any) -> types.CallToolResult:
     return types.CallToolResult.model_validate(fields)
 
 
-def text(value: str, **more: Any) -> types.CallToolResult:
-    return result(content=[{"type": "text", "text": value}], **more)
+def text(value: str, **fields: Any) -> types.CallToolResult:
+    return result(content=[{"type": "text", "text": value}], **fields)
 
 
 async def call_tool(ctx: Any, params: types.CallToolRequestParams) -> types.CallToolResult:
@@ -107,8 +107,7 @@ def sse_app() -> Starlette:
 def serve_http(app: Starlette) -> None:
     import socket
 
-    listener = socket.socket()
-    listener.bind(("127.0.0.1", 0))
+    listener = socket.create_server(("127.0.0.1", 0))
     sys.stderr.write(f"port {listener.getsockname()[1]}\n")
     sys.stderr.flush()
     config = uvicorn.Config(app, log_config=None, timeout_graceful_shutdown=1)

@@ -1,4 +1,4 @@
-"""An upstream server whose only tool waits without end, and tells in files when it begins and when it is cancelled.
+"""An upstream server whose only tool waits forever, and creates a file when it begins and when it is cancelled.
 
 python waiting_upstream.py FOLDER
 """
@@ -34,8 +34,8 @@ async def call_tool(_ctx: Any, _params: types.CallToolRequestParams) -> types.Ca
 
 async def main() -> None:
     server = Server("waiting", on_list_tools=list_tools, on_call_tool=call_tool)
-    async with stdio_server() as (read, write):
-        await server.run(read, write, server.create_initialization_options())
+    async with stdio_server() as (read_stream, write_stream):
+        await server.run(read_stream, write_stream, server.create_initialization_options())
 
 
 if __name__ == "__main__":

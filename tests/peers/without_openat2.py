@@ -1,4 +1,4 @@
-"""Runs pytest where the kernel refuses `openat2`, as old kernels and some sandboxes do.
+"""Runs pytest with a kernel that refuses `openat2`, as old kernels and some sandboxes do.
 
 python without_openat2.py ERRNO PYTEST-ARGUMENT...
 """
@@ -33,8 +33,8 @@ def refuse_openat2(error: int) -> None:
             (RETURN, 0, 0, ALLOW),
         )
     )
-    kept = ctypes.create_string_buffer(instructions)
-    program = Program(4, ctypes.addressof(kept))
+    buffer = ctypes.create_string_buffer(instructions)
+    program = Program(4, ctypes.addressof(buffer))
     prctl = ctypes.CDLL(None, use_errno=True).prctl
     assert prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0
     assert prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, ctypes.byref(program), 0, 0) == 0

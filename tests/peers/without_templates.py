@@ -1,4 +1,4 @@
-"""Our command where the extra `dashboard` is not installed: what stands behind it cannot be imported."""
+"""Our command as it is without the extra `dashboard`: the packages of the extra cannot be imported."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import sys
 
 from server.cli import main
 
-for name in list(sys.modules):  # a forked process has imported it already
+for name in list(sys.modules):  # a forked process may have imported the modules already
     if name.split(".")[0] == "jinja2" or name.startswith("server.dashboard"):
         del sys.modules[name]
 sys.modules["jinja2"] = None  # type: ignore[assignment]

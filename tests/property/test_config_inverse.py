@@ -1,4 +1,4 @@
-"""Whatever a settings file looks like: adding a server and removing it, disabling and enabling it, gives every byte."""
+"""For any settings file: adding and removing a server, or disabling and enabling one, restores every byte."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ SERVERS = st.dictionaries(NAMES, st.fixed_dictionaries({"command": st.just("npx"
 
 @st.composite
 def settings_files(draw: st.DrawFn) -> str:
-    """A settings file as people and programs write it: on one line or indented, with comments and keys around."""
+    """Generate a settings file, on one line or indented, perhaps with comments and other keys."""
     tree: dict[str, Any] = {"media": "notice"} if draw(st.booleans()) else {}
     tree["mcpServers"] = draw(SERVERS)
     if draw(st.booleans()):
@@ -40,19 +40,21 @@ def settings_files(draw: st.DrawFn) -> str:
 @pytest.mark.requirement("cli.config.edits.bytes")
 @examples(60, database=None)
 @given(settings_files(), st.data())
-def test_what_is_added_and_removed_leaves_every_byte_as_it_was(text: str, data: st.DataObject) -> None:
+def test_adding_and_removing_or_disabling_and_enabling_a_server_restores_every_byte(
+    text: str, data: st.DataObject
+) -> None:
     with tempfile.TemporaryDirectory() as folder, redirect_stdout(io.StringIO()):
         file = Path(folder).resolve() / "settings.json"
         file.write_bytes(text.encode())
-        before = parse(file.read_bytes(), "before")
+        original = parse(file.read_bytes(), "before")
         environ, options = {"HOME": folder}, EditOptions(str(file), is_sure=True)
         entry = {"command": "x", "args": data.draw(ARGS)}
         assert add("new", dict(entry), options, environ, replaces=False, connects=False) == 0
-        servers = {**before["mcpServers"], "new": entry}
-        assert parse(file.read_bytes(), "after") == {**before, "mcpServers": servers}
+        servers = {**original["mcpServers"], "new": entry}
+        assert parse(file.read_bytes(), "after") == {**original, "mcpServers": servers}
         assert change_server("remove", "new", options, environ) == 0
         assert file.read_bytes() == text.encode()
-        name = data.draw(st.sampled_from(sorted(before["mcpServers"])))
+        name = data.draw(st.sampled_from(sorted(original["mcpServers"])))
         assert change_server("disable", name, options, environ) == 0
         assert parse(file.read_bytes(), "disabled")["mcpServers"][name]["enabled"] is False
         assert change_server("enable", name, options, environ) == 0

@@ -1,4 +1,4 @@
-"""For any tree of links: nothing outside is ever shown or changed, and what leads inside stays within reach."""
+"""For any tree of links: nothing outside the workspace is shown or changed, and links to files inside work."""
 
 from __future__ import annotations
 
@@ -33,36 +33,36 @@ starts = st.sampled_from(["", "", "", "{above}/root/", "{above}/out/", "{above}/
 targets = st.tuples(starts, steps).map(lambda parts: parts[0] + "/".join(parts[1]))
 places = st.lists(st.sampled_from(NAMES), min_size=1, max_size=2).map("/".join)
 links = st.lists(st.tuples(places, targets), min_size=1, max_size=6)
-spelled = st.lists(targets, min_size=1, max_size=4)
+path_spellings = st.lists(targets, min_size=1, max_size=4)
 
 
-def build(above: Path, wanted: list[tuple[str, str]]) -> Path:
-    """A workspace of folders, files and links, and around it two folders that hold the marker under the same names."""
-    root = above / "root"
+def build(parent: Path, link_targets: list[tuple[str, str]]) -> Path:
+    """Create a workspace of folders, files and links, beside two folders whose files contain the marker."""
+    root = parent / "root"
     (root / "a" / "b").mkdir(parents=True)
     (root / "c").mkdir()
     for file in ("f", "a/f", "a/b/f"):
         (root / file).write_text(f"{INSIDE} {file}\n")
     for folder in ("out", "root-evil"):
-        (above / folder / "b").mkdir(parents=True)
+        (parent / folder / "b").mkdir(parents=True)
         for file in ("f", "a", "b/f", "b/c"):
-            (above / folder / file).write_text(f"{MARKER}\n")
-        # Outside there are links too: out, and back into the workspace.
-        (above / folder / "back").symlink_to(root / "a")
-        (above / folder / "c").symlink_to("b")
-    for place, target in wanted:
+            (parent / folder / file).write_text(f"{MARKER}\n")
+        # The outer folders have links too: one that stays outside, and one back into the workspace.
+        (parent / folder / "back").symlink_to(root / "a")
+        (parent / folder / "c").symlink_to("b")
+    for place, target in link_targets:
         path = root / place
-        filled = target.format(above=above, root=root) or "."
+        full_target = target.format(above=parent, root=root) or "."
         if not os.path.lexists(path) and path.parent.is_dir() and contains(str(root), os.path.realpath(path.parent)):
-            path.symlink_to(filled)
+            path.symlink_to(full_target)
     return root
 
 
-def outside_of(above: Path) -> dict[str, object]:
-    """All that lies around the workspace."""
+def state_around(parent: Path) -> dict[str, object]:
+    """Return the state of everything around the workspace."""
     state: dict[str, object] = {}
-    for folder, folders, files in os.walk(above):
-        if Path(folder) == above:
+    for folder, folders, files in os.walk(parent):
+        if Path(folder) == parent:
             folders.remove("root")
         for name in (*folders, *files):
             path = Path(folder) / name
@@ -71,8 +71,8 @@ def outside_of(above: Path) -> dict[str, object]:
     return state
 
 
-async def said(context: ToolContext, name: str, arguments: Mapping[str, Any]) -> str:
-    """Everything that one call gives back, its question and its failure included."""
+async def call_output(context: ToolContext, name: str, arguments: Mapping[str, Any]) -> str:
+    """Call a tool, and return all its output: its question, its result or its error."""
     tool = TOOLS[name]
     try:
         params = tool.validate_tool_params(arguments)
@@ -84,7 +84,7 @@ async def said(context: ToolContext, name: str, arguments: Mapping[str, Any]) ->
 
 
 def is_inside_file(root: Path, path: str) -> bool:
-    """Whether the system itself says that a path leads to a regular file of the workspace."""
+    """Whether, according to the operating system, a path leads to a regular file in the workspace."""
     try:
         if not stat.S_ISREG(os.stat(path).st_mode):
             return False
@@ -108,50 +108,52 @@ CHANGES: list[Callable[[str], Call]] = [
 ]
 
 
-async def use(context: ToolContext, root: Path, path: str) -> None:
-    """Read by every tool, then write by every tool."""
-    there = os.path.join(root, path)
-    expected = Path(there).read_text() if is_inside_file(root, there) and not path.endswith("/") else None
-    shown = await said(context, "read_file", {"file_path": path})
-    assert MARKER not in shown
-    assert expected is None or expected.strip() in shown, (path, shown)
+async def use_every_tool(context: ToolContext, root: Path, path: str) -> None:
+    """Read the path with every tool, then write to it with every tool."""
+    full_path = os.path.join(root, path)
+    expected_text = Path(full_path).read_text() if is_inside_file(root, full_path) and not path.endswith("/") else None
+    output = await call_output(context, "read_file", {"file_path": path})
+    assert MARKER not in output
+    assert expected_text is None or expected_text.strip() in output, (path, output)
     for call in READS:
-        told = await said(context, *call(path))
-        assert MARKER not in told, (path, told)
+        output = await call_output(context, *call(path))
+        assert MARKER not in output, (path, output)
     for call in CHANGES:
-        told = await said(context, *call(path))
-        assert MARKER not in told, (path, told)
-    if expected is not None:
-        assert Path(there).read_text() == "written"
+        output = await call_output(context, *call(path))
+        assert MARKER not in output, (path, output)
+    if expected_text is not None:
+        assert Path(full_path).read_text() == "written"
 
 
-def check(wanted: list[tuple[str, str]], paths: list[str]) -> None:
-    async def use_all(above: Path) -> None:
-        root = build(above, wanted)
-        before = outside_of(above)
-        linked = [place for place, _ in wanted]
-        for path in [".", *paths, *linked, *(f"{place}/f" for place in linked)]:
+def check(link_targets: list[tuple[str, str]], paths: list[str]) -> None:
+    async def use_all_paths(parent: Path) -> None:
+        root = build(parent, link_targets)
+        initial_state = state_around(parent)
+        link_paths = [place for place, _ in link_targets]
+        for path in [".", *paths, *link_paths, *(f"{place}/f" for place in link_paths)]:
             context = ToolContext(workspace=Workspace([str(root)]), limits=Limits(), client=ClientState(key="test"))
-            await use(context, root, path.format(above=above, root=root))
-            assert outside_of(above) == before, path
+            await use_every_tool(context, root, path.format(above=parent, root=root))
+            assert state_around(parent) == initial_state, path
 
     with tempfile.TemporaryDirectory() as folder:
-        anyio.run(use_all, Path(folder).resolve())
+        anyio.run(use_all_paths, Path(folder).resolve())
 
 
 @pytest.mark.requirement("paths.links")
 @settings(max_examples=12, deadline=None, database=None)
-@given(links, spelled)
-def test_no_tree_of_links_shows_or_changes_what_is_outside(wanted: list[tuple[str, str]], paths: list[str]) -> None:
-    check(wanted, paths)
+@given(links, path_spellings)
+def test_no_tree_of_links_shows_or_changes_what_is_outside(
+    link_targets: list[tuple[str, str]], paths: list[str]
+) -> None:
+    check(link_targets, paths)
 
 
 @pytest.mark.long
 @pytest.mark.timeout(1_200)
 @pytest.mark.requirement("paths.links")
 @settings(max_examples=1_500, deadline=None, database=None)
-@given(links, spelled)
+@given(links, path_spellings)
 def test_no_tree_of_links_shows_or_changes_what_is_outside_long(
-    wanted: list[tuple[str, str]], paths: list[str]
+    link_targets: list[tuple[str, str]], paths: list[str]
 ) -> None:
-    check(wanted, paths)
+    check(link_targets, paths)

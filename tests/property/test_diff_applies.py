@@ -1,4 +1,4 @@
-"""For any two texts: the diff, applied to the one, gives the other."""
+"""For any two texts: the diff, applied to the first, gives the second."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ def lines_of(content: str) -> list[str]:
     return re.findall(r"[^\n]*\n|[^\n]+", content)
 
 
-def applied(old: str, hunks: str) -> str:
-    """Apply a diff strictly: every line of context and every removed line must be there."""
+def apply_diff(old: str, hunks: str) -> str:
+    """Apply a diff strictly: every context line and every removed line must be in the old text."""
     source = lines_of(old)
     result: list[str] = []
     position = 0
@@ -53,19 +53,19 @@ def applied(old: str, hunks: str) -> str:
 @given(texts, texts)
 def test_a_diff_turns_one_text_into_the_other(old: str, new: str) -> None:
     diff = unified_diff(old, new)
-    assert applied(old, diff.hunks) == new
-    marked = [line for line in diff.hunks.split("\n") if not line.startswith("@@")]
-    assert diff.added == sum(line.startswith("+") for line in marked)
-    assert diff.removed == sum(line.startswith("-") for line in marked)
+    assert apply_diff(old, diff.hunks) == new
+    diff_lines = [line for line in diff.hunks.split("\n") if not line.startswith("@@")]
+    assert diff.added == sum(line.startswith("+") for line in diff_lines)
+    assert diff.removed == sum(line.startswith("-") for line in diff_lines)
     assert diff.added - diff.removed == len(lines_of(new)) - len(lines_of(old))
 
 
 @examples(200)
 @given(texts, st.integers(0, 30), st.integers(0, 4), st.lists(st.sampled_from(["a", "new", ""]), max_size=4))
-def test_a_small_change_has_a_small_diff(old: str, start: int, removed: int, put_in: list[str]) -> None:
+def test_a_small_change_has_a_small_diff(old: str, start: int, removed_count: int, inserted_lines: list[str]) -> None:
     lines = lines_of(old)
-    new = "".join([*lines[:start], *(f"{line}\n" for line in put_in), *lines[start + removed :]])
+    new = "".join([*lines[:start], *(f"{line}\n" for line in inserted_lines), *lines[start + removed_count :]])
     diff = unified_diff(old, new)
-    assert applied(old, diff.hunks) == new
-    assert diff.removed <= removed + 1
-    assert diff.added <= len(put_in) + 1
+    assert apply_diff(old, diff.hunks) == new
+    assert diff.removed <= removed_count + 1
+    assert diff.added <= len(inserted_lines) + 1

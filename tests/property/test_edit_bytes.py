@@ -1,4 +1,4 @@
-"""For any text file: an edit changes what it matched, and not one byte beside it."""
+"""For any text file: an edit changes the text that it matched, and no other byte."""
 
 from __future__ import annotations
 
@@ -32,21 +32,21 @@ replacement = st.text(st.characters(blacklist_categories=("Cs",), blacklist_char
 
 @st.composite
 def texts(draw: st.DrawFn) -> str:
-    """Some lines with endings of one or of several kinds, with or without a final one."""
+    """Generate lines with one or several kinds of endings, with or without a last line ending."""
     lines = draw(st.lists(line_text, max_size=8))
     kinds = draw(st.sampled_from([("\n",), ("\r\n",), ("\r",), ENDINGS]))
     text = "".join(line + draw(st.sampled_from(kinds)) for line in lines)
     return text + draw(line_text)
 
 
-def edited(data: bytes, old: str, new: str) -> bytes:
-    decoded = decode(data)
-    assert decoded is not None
-    haystack = Haystack(decoded.text, decoded.encoding)
+def apply_to_bytes(data: bytes, old: str, new: str) -> bytes:
+    decoded_text = decode(data)
+    assert decoded_text is not None
+    haystack = Haystack(decoded_text.text, decoded_text.encoding)
     match = find_match(haystack, old)
     assert match is not None
     assert match.strategy is Strategy.EXACT
-    return encode(apply_edit(haystack, match, old, new)[0], decoded.encoding)
+    return encode(apply_edit(haystack, match, old, new)[0], decoded_text.encoding)
 
 
 @pytest.mark.requirement("edit.bytes")
@@ -56,7 +56,7 @@ def test_every_byte_outside_the_span_stays(head: str, tail: str, new: str, form:
     mark, codec = form
     before, after = mark + head.encode(codec), tail.encode(codec)
     data = before + MARK.encode(codec) + after
-    assert edited(data, MARK, new) == before + new.encode(codec) + after
+    assert apply_to_bytes(data, MARK, new) == before + new.encode(codec) + after
 
 
 @pytest.mark.requirement("edit.bytes")
@@ -66,7 +66,7 @@ def test_every_byte_outside_the_span_stays_in_an_unknown_encoding(head: bytes, t
     before = b"\xff\x80 \xfe " + head.replace(b"<", b"") + b" "
     data = before + ASCII_MARK.encode() + tail.replace(b"<", b"")
     if decode(data) is not None:
-        assert edited(data, ASCII_MARK, new) == data.replace(ASCII_MARK.encode(), new.encode())
+        assert apply_to_bytes(data, ASCII_MARK, new) == data.replace(ASCII_MARK.encode(), new.encode())
 
 
 @pytest.mark.requirement("edit.bytes")
@@ -89,7 +89,7 @@ def test_replacing_a_line_keeps_the_endings_of_all_others(lines: list[tuple[str,
 @pytest.mark.requirement("edit.literal")
 @examples(150)
 @given(st.text("ab \n", max_size=60), st.text("ab ", min_size=1, max_size=3), st.text("abc$\\", min_size=1, max_size=4))
-def test_exact_matches_are_counted_and_replaced_as_strings_are(text: str, old: str, new: str) -> None:
+def test_exact_matches_are_counted_and_replaced_as_in_python_strings(text: str, old: str, new: str) -> None:
     haystack = Haystack(text)
     match = find_match(haystack, old)
     if old in text:
@@ -103,7 +103,7 @@ def test_exact_matches_are_counted_and_replaced_as_strings_are(text: str, old: s
 @pytest.mark.requirement("edit.bytes")
 @examples(200)
 @given(st.binary(max_size=80), st.sampled_from(FORMS))
-def test_any_bytes_are_kept_by_decoding_and_encoding(data: bytes, form: tuple[bytes, str]) -> None:
-    decoded = decode(form[0] + data)
-    if decoded is not None:
-        assert encode(decoded.text, decoded.encoding) == form[0] + data
+def test_decoding_and_encoding_restore_any_bytes(data: bytes, form: tuple[bytes, str]) -> None:
+    decoded_text = decode(form[0] + data)
+    if decoded_text is not None:
+        assert encode(decoded_text.text, decoded_text.encoding) == form[0] + data

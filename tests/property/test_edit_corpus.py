@@ -1,4 +1,4 @@
-"""Every encoding with every kind of line ending: one line is edited, no byte beside it changes, and the mode stays."""
+"""Every encoding with every kind of line ending: an edit changes one line, no other byte, and not the file's mode."""
 
 from __future__ import annotations
 
@@ -19,34 +19,41 @@ pytestmark = pytest.mark.anyio
 
 @dataclass(frozen=True)
 class Language:
-    """Text that an encoding is used for.
+    """An encoding, and text that it is used for.
 
     Args:
         codec: Python's name of the encoding.
-        lines: Lines of a file; none has the line that is edited.
-        put_in: What the encoding can hold beside ASCII.
-        too_much: What it cannot hold, or nothing.
+        lines: The other lines of the file, without the line that is edited.
+        sample: Characters beyond ASCII that the encoding can hold.
+        unencodable: Characters that it cannot hold, if there are any.
         mark: The byte order mark.
     """
 
     codec: str
     lines: tuple[str, ...]
-    put_in: str
-    too_much: str | None = None
+    sample: str
+    unencodable: str | None = None
     mark: bytes = b""
 
     @property
-    def says_itself(self) -> bool:
-        """Whether the file tells its encoding."""
+    def is_recognized(self) -> bool:
+        """Whether the encoding is recognized from the file's bytes."""
         return self.codec.startswith("utf-")
 
 
-WORLD = ("na\u00efve caf\u00e9", "\u4e2d\u6587 \u8868", "\u30bd\u30fc\u30b9", "\U0001f600 \u20ac", "", "\ttab  ")
+UNICODE_LINES = (
+    "na\u00efve caf\u00e9",
+    "\u4e2d\u6587 \u8868",
+    "\u30bd\u30fc\u30b9",
+    "\U0001f600 \u20ac",
+    "",
+    "\ttab  ",
+)
 LANGUAGES = {
-    "utf-8": Language("utf-8", WORLD, "\u00fc \u4e2d \U0001f600"),
-    "utf-8-bom": Language("utf-8", WORLD, "\u00fc \u4e2d \U0001f600", mark=codecs.BOM_UTF8),
-    "utf-16-le": Language("utf-16-le", WORLD, "\u00fc \u4e2d \U0001f600", mark=codecs.BOM_UTF16_LE),
-    "utf-16-be": Language("utf-16-be", WORLD, "\u00fc \u4e2d \U0001f600", mark=codecs.BOM_UTF16_BE),
+    "utf-8": Language("utf-8", UNICODE_LINES, "\u00fc \u4e2d \U0001f600"),
+    "utf-8-bom": Language("utf-8", UNICODE_LINES, "\u00fc \u4e2d \U0001f600", mark=codecs.BOM_UTF8),
+    "utf-16-le": Language("utf-16-le", UNICODE_LINES, "\u00fc \u4e2d \U0001f600", mark=codecs.BOM_UTF16_LE),
+    "utf-16-be": Language("utf-16-be", UNICODE_LINES, "\u00fc \u4e2d \U0001f600", mark=codecs.BOM_UTF16_BE),
     "latin-1": Language("latin-1", ("na\u00efve caf\u00e9", "\u00e9", "", "\u00fcber  "), "\u00e5", "\u4e2d"),
     "gb18030": Language("gb18030", ("\u4e2d\u6587", "\u8868\u683c \u20ac", "", "\u957f  "), "\u5b57 \u00e9"),
     "shift_jis": Language(
@@ -65,7 +72,7 @@ NEW = "line = edited(2, 3) \\ [y]"
 
 
 def content(language: Language, endings: list[str], line: str, *, is_closed: bool) -> bytes:
-    """A file with the line in its middle."""
+    """Return the bytes of a file with this line in its middle."""
     half = len(language.lines) // 2
     lines = [*language.lines[:half], line, *language.lines[half:], "last"]
     text = "".join(
@@ -105,55 +112,55 @@ async def test_one_ascii_line_is_edited_and_every_other_byte_and_the_mode_stay(
 @pytest.mark.requirement("edit.bytes")
 @pytest.mark.parametrize("ending", ENDINGS)
 @pytest.mark.parametrize("name", LANGUAGES)
-async def test_a_line_of_that_language_is_edited_where_the_encoding_is_known_or_named(
+async def test_a_line_beyond_ascii_is_edited_if_the_encoding_is_recognized_or_named(
     name: str, ending: str, root: Path, context: ToolContext
 ) -> None:
     language, path = LANGUAGES[name], root / "a.txt"
-    old, new = f"{language.put_in} = 1", f"{language.put_in}{language.put_in} = 2"
+    old, new = f"{language.sample} = 1", f"{language.sample}{language.sample} = 2"
     path.write_bytes(content(language, ENDINGS[ending], old, is_closed=True))
-    await edit(context, old, new, None if language.says_itself else language.codec)
+    await edit(context, old, new, None if language.is_recognized else language.codec)
     assert path.read_bytes() == content(language, ENDINGS[ending], new, is_closed=True)
 
 
 @pytest.mark.requirement("edit.bytes")
-@pytest.mark.parametrize("name", [name for name, language in LANGUAGES.items() if not language.says_itself])
-async def test_without_the_name_of_the_encoding_other_than_ascii_is_refused_with_the_way_out(
+@pytest.mark.parametrize("name", [name for name, language in LANGUAGES.items() if not language.is_recognized])
+async def test_an_edit_beyond_ascii_without_the_name_of_the_encoding_is_refused_with_advice(
     name: str, root: Path, context: ToolContext
 ) -> None:
     language, path = LANGUAGES[name], root / "a.txt"
-    before = content(language, ["\r\n"], OLD, is_closed=True)
-    path.write_bytes(before)
-    for old, new in ((OLD, language.put_in), (language.lines[0], "ascii")):
-        with pytest.raises(ToolError, match="name the encoding") as caught:
+    original = content(language, ["\r\n"], OLD, is_closed=True)
+    path.write_bytes(original)
+    for old, new in ((OLD, language.sample), (language.lines[0], "ascii")):
+        with pytest.raises(ToolError, match="name the encoding") as error_info:
             await edit(context, old, new)
-        assert caught.value.code is ToolErrorType.READ_CONTENT_FAILURE
-        assert "encoding='" in caught.value.message
-    assert path.read_bytes() == before
+        assert error_info.value.code is ToolErrorType.READ_CONTENT_FAILURE
+        assert "encoding='" in error_info.value.message
+    assert path.read_bytes() == original
 
 
 @pytest.mark.requirement("edit.bytes")
-@pytest.mark.parametrize("name", [name for name, language in LANGUAGES.items() if language.too_much])
-async def test_text_that_the_encoding_cannot_hold_is_refused_with_the_way_out(
+@pytest.mark.parametrize("name", [name for name, language in LANGUAGES.items() if language.unencodable])
+async def test_text_that_the_encoding_cannot_hold_is_refused_with_advice(
     name: str, root: Path, context: ToolContext
 ) -> None:
     language, path = LANGUAGES[name], root / "a.txt"
-    assert language.too_much is not None
-    before = content(language, ["\n"], OLD, is_closed=True)
-    path.write_bytes(before)
-    with pytest.raises(ToolError) as caught:
-        await edit(context, OLD, f"{language.put_in}{language.too_much}", language.codec)
-    assert caught.value.code is ToolErrorType.INVALID_TOOL_PARAMS
-    assert f"U+{ord(language.too_much[0]):04X}" in caught.value.message
-    assert "write_file" in caught.value.message or "utf-8" in caught.value.message.lower()
-    assert path.read_bytes() == before
+    assert language.unencodable is not None
+    original = content(language, ["\n"], OLD, is_closed=True)
+    path.write_bytes(original)
+    with pytest.raises(ToolError) as error_info:
+        await edit(context, OLD, f"{language.sample}{language.unencodable}", language.codec)
+    assert error_info.value.code is ToolErrorType.INVALID_TOOL_PARAMS
+    assert f"U+{ord(language.unencodable[0]):04X}" in error_info.value.message
+    assert "write_file" in error_info.value.message or "utf-8" in error_info.value.message.lower()
+    assert path.read_bytes() == original
 
 
 @pytest.mark.requirement("edit.bytes")
 @pytest.mark.parametrize("name", LANGUAGES)
-async def test_half_a_character_is_refused_in_every_encoding(name: str, root: Path, context: ToolContext) -> None:
+async def test_half_a_surrogate_pair_is_refused_in_every_encoding(name: str, root: Path, context: ToolContext) -> None:
     language, path = LANGUAGES[name], root / "a.txt"
-    before = content(language, ["\n"], OLD, is_closed=True)
-    path.write_bytes(before)
+    original = content(language, ["\n"], OLD, is_closed=True)
+    path.write_bytes(original)
     with pytest.raises(ToolError):
-        await edit(context, OLD, "half \ud83d", None if language.says_itself else language.codec)
-    assert path.read_bytes() == before
+        await edit(context, OLD, "half \ud83d", None if language.is_recognized else language.codec)
+    assert path.read_bytes() == original

@@ -1,4 +1,4 @@
-"""Glob patterns find what a naive matcher finds that tries everything."""
+"""Glob patterns match the same paths as a naive matcher that tries every possibility."""
 
 from __future__ import annotations
 
@@ -23,37 +23,41 @@ PATTERNS = st.lists(st.sampled_from(SEGMENTS), min_size=1, max_size=4)
 PATHS = st.lists(st.lists(st.sampled_from(NAMES), min_size=1, max_size=4).map("/".join), max_size=12)
 
 
-def naive(segments: list[str], parts: list[str], *, ignore_case: bool) -> bool:
-    """Try every way to match; the last part is a file."""
+def matches_naively(segments: list[str], parts: list[str], *, ignore_case: bool) -> bool:
+    """Try every way to match. The last part of the path is a file."""
     if not segments:
         return not parts
-    first, *rest = segments
-    if first == "**":
-        if not rest:
+    segment, *other_segments = segments
+    if segment == "**":
+        if not other_segments:
             return bool(parts)
-        return naive(rest, parts, ignore_case=ignore_case) or (
-            len(parts) > 1 and naive(segments, parts[1:], ignore_case=ignore_case)
+        return matches_naively(other_segments, parts, ignore_case=ignore_case) or (
+            len(parts) > 1 and matches_naively(segments, parts[1:], ignore_case=ignore_case)
         )
     if not parts:
         return False
-    name, pattern = (parts[0].lower(), first.lower()) if ignore_case else (parts[0], first)
-    fits = name == pattern or fnmatch.fnmatchcase(name, pattern)
-    return fits and naive(rest, parts[1:], ignore_case=ignore_case)
+    name, pattern = (parts[0].lower(), segment.lower()) if ignore_case else (parts[0], segment)
+    is_match = name == pattern or fnmatch.fnmatchcase(name, pattern)
+    return is_match and matches_naively(other_segments, parts[1:], ignore_case=ignore_case)
 
 
 @pytest.mark.requirement("glob.patterns")
 @examples(200, database=None)
 @given(segments=PATTERNS, paths=PATHS, ignore_case=st.booleans())
-def test_a_path_fits_exactly_if_it_fits_the_naive_way(segments: list[str], paths: list[str], ignore_case: bool) -> None:
+def test_a_path_matches_if_and_only_if_the_naive_matcher_matches_it(
+    segments: list[str], paths: list[str], ignore_case: bool
+) -> None:
     pattern = compile_patterns(["/".join(segments)], ignore_case=ignore_case)
     for path in paths:
-        assert pattern.matches(path) == naive(segments, path.split("/"), ignore_case=ignore_case), path
+        assert pattern.matches(path) == matches_naively(segments, path.split("/"), ignore_case=ignore_case), path
 
 
 @pytest.mark.requirement("glob.patterns")
 @examples(40, database=None)
-@given(first=PATTERNS, second=PATTERNS, paths=PATHS, ignore_case=st.booleans())
-def test_a_pruned_walk_misses_nothing(first: list[str], second: list[str], paths: list[str], ignore_case: bool) -> None:
+@given(first_segments=PATTERNS, second_segments=PATTERNS, paths=PATHS, ignore_case=st.booleans())
+def test_a_pruned_walk_misses_nothing(
+    first_segments: list[str], second_segments: list[str], paths: list[str], ignore_case: bool
+) -> None:
     with tempfile.TemporaryDirectory() as folder:
         root = Path(folder).resolve()
         for path in paths:
@@ -63,12 +67,17 @@ def test_a_pruned_walk_misses_nothing(first: list[str], second: list[str], paths
             target.parent.mkdir(parents=True, exist_ok=True)
             target.write_text("")
         files = {str(path.relative_to(root)) for path in root.rglob("*") if path.is_file()}
-        pattern = compile_patterns([f"{{{'/'.join(first)},{'/'.join(second)}}}"], ignore_case=ignore_case)
+        pattern = compile_patterns(
+            [f"{{{'/'.join(first_segments)},{'/'.join(second_segments)}}}"], ignore_case=ignore_case
+        )
         walk = Walk(Workspace([str(root)]), Filters(), Deadline(AbortSignal(), 60))
         position = pattern.start
-        found = {item.path for item in walk.files(walk.workspace.locate("."), position)}
-        assert found == {
+        walked_files = {item.path for item in walk.files(walk.workspace.locate("."), position)}
+        assert walked_files == {
             path
             for path in files
-            if any(naive(segments, path.split("/"), ignore_case=ignore_case) for segments in (first, second))
+            if any(
+                matches_naively(segments, path.split("/"), ignore_case=ignore_case)
+                for segments in (first_segments, second_segments)
+            )
         }

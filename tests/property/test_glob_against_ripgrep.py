@@ -1,10 +1,13 @@
-"""Glob patterns find what ripgrep's globs find, where both mean the same.
+"""Glob patterns find the same files as ripgrep's globs, where both have the same meaning.
 
-They differ on purpose: ripgrep reads a pattern without a slash as one for any depth, `glob` as one for the folder
-itself, so a slash is put before what ripgrep is given; the file filter of `grep_search` reads it as ripgrep does. A
-name that exists as it is written is that name for us, so no name here holds a wildcard. For ripgrep a trailing slash
-stands for folders only, for us for all that is below. A `?` or a bracket is one byte for ripgrep and one character
-for us, so the name that is not ASCII is longer than they reach. Braces with one choice are none for us.
+They differ on purpose:
+
+- For a pattern without a slash, ripgrep looks at any depth, and `glob` only in the folder itself. So ripgrep gets the
+  pattern with a slash in front. The file filter of `grep_search` reads it as ripgrep does.
+- If a file with exactly the pattern as its name exists, `glob` finds that file, so no name here has a wildcard.
+- After a trailing slash, ripgrep finds only folders, and `glob` finds everything below.
+- `?` and brackets match one byte in ripgrep and one character in `glob`, so the name beyond ASCII is longer than that.
+- Braces with a single choice are ordinary characters for `glob`.
 """
 
 from __future__ import annotations
@@ -20,8 +23,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.examples import examples
-from tests.property.ripgrep import listed
-from tools.builtin.find_files import GlobTool, GrepTool
+from tests.property.ripgrep import listed_files
+from tools.builtin.search_tools import GlobTool, GrepTool
 from tools.call.base_tool import ClientState, ToolContext
 from tools.contract.limits import Limits
 from tools.files.workspace import Workspace
@@ -48,7 +51,7 @@ def context_of(root: Path) -> ToolContext:
     return ToolContext(workspace=Workspace([str(root)]), limits=Limits(), client=ClientState(key="test"))
 
 
-def globbed(root: Path, pattern: str, *, case_sensitive: bool) -> set[str]:
+def glob_result(root: Path, pattern: str, *, case_sensitive: bool) -> set[str]:
     tool = GlobTool()
     params = tool.validate_tool_params({"pattern": pattern, "case_sensitive": case_sensitive})
     result = asyncio.run(tool.execute(params, context_of(root)))
@@ -57,7 +60,7 @@ def globbed(root: Path, pattern: str, *, case_sensitive: bool) -> set[str]:
     return {os.path.relpath(path, root) for path in files["files"]}
 
 
-def filtered(root: Path, glob: str) -> set[str]:
+def filter_result(root: Path, glob: str) -> set[str]:
     tool = GrepTool()
     params = tool.validate_tool_params({"pattern": "word", "names_only": True, "glob": glob})
     result = asyncio.run(tool.execute(params, context_of(root)))
@@ -74,17 +77,17 @@ def test_glob_finds_the_files_that_ripgrep_lists(pattern: str, paths: list[str],
         root = Path(folder).resolve()
         build(root, paths)
         case = () if case_sensitive else ("--glob-case-insensitive",)
-        assert globbed(root, pattern, case_sensitive=case_sensitive) == listed(root, [f"/{pattern}"], *case)
+        assert glob_result(root, pattern, case_sensitive=case_sensitive) == listed_files(root, [f"/{pattern}"], *case)
 
 
 @pytest.mark.requirement("walk.like_ripgrep")
 @examples(60, database=None)
-@given(pattern=PATTERNS, paths=PATHS, negated=st.booleans())
-def test_the_file_filter_of_a_search_takes_the_files_that_ripgrep_takes(
-    pattern: str, paths: list[str], negated: bool
+@given(pattern=PATTERNS, paths=PATHS, is_negated=st.booleans())
+def test_the_file_filter_of_a_search_selects_the_files_that_ripgrep_selects(
+    pattern: str, paths: list[str], is_negated: bool
 ) -> None:
-    glob = f"!{pattern}" if negated else pattern
+    glob = f"!{pattern}" if is_negated else pattern
     with tempfile.TemporaryDirectory() as folder:
         root = Path(folder).resolve()
         build(root, paths)
-        assert filtered(root, glob) == listed(root, [glob])
+        assert filter_result(root, glob) == listed_files(root, [glob])

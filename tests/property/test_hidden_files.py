@@ -1,4 +1,4 @@
-"""The one look before a command finds what asking about every file finds."""
+"""The one scan before a command finds the same hidden files as checking every file by itself."""
 
 from __future__ import annotations
 
@@ -28,8 +28,8 @@ PATTERNS = st.sampled_from(
     ]
 )  # fmt: skip
 TREES = st.sets(st.lists(st.sampled_from(NAMES), min_size=1, max_size=4).map("/".join), min_size=1, max_size=25)
-LISTED = st.lists(PATTERNS, max_size=3)
-IGNORED = st.dictionaries(
+PATTERN_LISTS = st.lists(PATTERNS, max_size=3)
+IGNORE_FILES = st.dictionaries(
     st.sampled_from(["", "a", "a/b", "conf"]),
     st.lists(
         st.sampled_from(["a", "b/", "/b", "*.key", "!x.key", "a/b", "a/*", "**", "!/conf", "conf/**"]), max_size=3
@@ -42,14 +42,14 @@ def rule(text: str, verdict: Verdict, home: str) -> Rule:
     return parse_rule(text, verdict, f"permissions.{verdict}", lambda name: name, home)
 
 
-def in_one(files: tuple[HiddenFile, ...], path: str) -> bool:
+def is_in_any(files: tuple[HiddenFile, ...], path: str) -> bool:
     return is_inside(path, [file.path for file in files])
 
 
-def plant(top: Path, files: set[str]) -> None:
+def create_files(top: Path, files: set[str]) -> None:
     for name in sorted(files):
         path = top / name
-        if any((top / above).is_file() for above in Path(name).parents) or path.exists():
+        if any((top / parent).is_file() for parent in Path(name).parents) or path.exists():
             continue
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text("")
@@ -57,81 +57,95 @@ def plant(top: Path, files: set[str]) -> None:
 
 @pytest.mark.requirement("hidden.found")
 @examples(100)
-@given(TREES, TREES, LISTED, LISTED, LISTED, LISTED, IGNORED, st.sampled_from(["", "a", "conf"]))
+@given(
+    TREES,
+    TREES,
+    PATTERN_LISTS,
+    PATTERN_LISTS,
+    PATTERN_LISTS,
+    PATTERN_LISTS,
+    IGNORE_FILES,
+    st.sampled_from(["", "a", "conf"]),
+)
 @example({"a/b/x.key", "a/b/c"}, {"a"}, ["a/**"], [], [], [], {}, "")
-def test_a_look_finds_what_rules_and_agent_ignore_files_say_of_each_file(
+def test_a_scan_finds_every_file_that_rules_or_agent_ignore_files_hide(
     files: set[str],
-    others: set[str],
-    denied: list[str],
-    asked: list[str],
-    kept: list[str],
-    kept_unless_asked: list[str],
-    ignored: dict[str, list[str]],
-    nested: str,
+    outside_files: set[str],
+    denied_reads: list[str],
+    asked_reads: list[str],
+    denied_edits: list[str],
+    asked_edits: list[str],
+    ignore_files: dict[str, list[str]],
+    nested_root: str,
 ) -> None:
-    with tempfile.TemporaryDirectory() as made:
-        top = Path(os.path.realpath(made)) / "w"
+    with tempfile.TemporaryDirectory() as folder_name:
+        top = Path(os.path.realpath(folder_name)) / "w"
         root, home = top / "ws", top
-        plant(root, files)
-        plant(top, {f"home/{name}" for name in others} | {name for name in others if not name.startswith("ws")})
+        create_files(root, files)
+        create_files(
+            top,
+            {f"home/{name}" for name in outside_files} | {name for name in outside_files if not name.startswith("ws")},
+        )
         root.mkdir(exist_ok=True)
-        for folder, lines in ignored.items():
+        for folder, lines in ignore_files.items():
             if (root / folder).is_dir():
                 (root / folder / ".qwenignore").write_text("\n".join(lines))
-        roots = [str(root), *([str(root / nested)] if nested and (root / nested).is_dir() else [])]
+        roots = [str(root), *([str(root / nested_root)] if nested_root and (root / nested_root).is_dir() else [])]
         workspace = Workspace(roots)
         rules = Rules(
             deny=tuple(
-                rule(f"{tool}({each})", Verdict.DENY, str(home))
-                for tool, some in (("Read", denied), ("Edit", kept))
-                for each in some
+                rule(f"{tool}({pattern})", Verdict.DENY, str(home))
+                for tool, patterns in (("Read", denied_reads), ("Edit", denied_edits))
+                for pattern in patterns
             ),
             ask=tuple(
-                rule(f"{tool}({each})", Verdict.ASK, str(home))
-                for tool, some in (("Read", asked), ("Edit", kept_unless_asked))
-                for each in some
+                rule(f"{tool}({pattern})", Verdict.ASK, str(home))
+                for tool, patterns in (("Read", asked_reads), ("Edit", asked_edits))
+                for pattern in patterns
             ),
         )
         scanner = HiddenFileScanner()
-        found = scanner.scan(workspace, rules)
-        assert scanner.scan(workspace, rules) == found
+        scan = scanner.scan(workspace, rules)
+        assert scanner.scan(workspace, rules) == scan
 
-        def fits(path: str, some: tuple[Rule, ...], tool: str) -> bool:
-            return any(each.name == tool and each.fits_path((path,), workspace.roots) for each in some)
+        def fits(path: str, rules: tuple[Rule, ...], tool: str) -> bool:
+            return any(path_rule.name == tool and path_rule.fits_path((path,), workspace.roots) for path_rule in rules)
 
-        hidden_roots = [each for each in workspace.roots if fits(each, (*rules.deny, *rules.ask), "Read")]
-        assert bool(found.problem) == bool(hidden_roots) or any(roots[1:]), found.problem
+        hidden_roots = [
+            root_path for root_path in workspace.roots if fits(root_path, (*rules.deny, *rules.ask), "Read")
+        ]
+        assert bool(scan.problem) == bool(hidden_roots) or any(roots[1:]), scan.problem
         if hidden_roots:
             return
         entries = [
             os.path.join(folder, name) for folder, folders, names in os.walk(root) for name in (*folders, *names)
         ]
-        view = restrictions(found, rules, workspace.roots, ViewKind.READING, (), lifted=LiftedLimits(), is_asked=False)
+        view = restrictions(scan, rules, workspace.roots, ViewKind.READING, (), lifted=LiftedLimits(), is_asked=False)
         for path in entries:
             is_denied = fits(path, rules.deny, "Read")
             is_ignored = agent_ignore_file(workspace, workspace.at(path), own_files=False) is not None
-            assert in_one(found.denied, path) >= is_denied
+            assert is_in_any(scan.denied, path) >= is_denied
             assert is_inside(path, view.masked) >= (is_denied or is_ignored or fits(path, rules.ask, "Read"))
             if not is_denied:
-                assert in_one((*found.asked, *found.denied), path) >= fits(path, rules.ask, "Read")
-                assert in_one((*found.protected, *found.denied), path) >= fits(path, rules.deny, "Edit")
-                both = (*found.protected, *found.protected_unless_asked, *found.denied)
-                assert in_one(both, path) >= fits(path, rules.ask, "Edit")
-                assert in_one((*found.ignored, *found.denied), path) >= is_ignored
-        # Of what is outside, what rules about the home name
-        of_home = tuple(each for each in rules.deny if "(~/" in each.text)
+                assert is_in_any((*scan.asked, *scan.denied), path) >= fits(path, rules.ask, "Read")
+                assert is_in_any((*scan.protected, *scan.denied), path) >= fits(path, rules.deny, "Edit")
+                candidates = (*scan.protected, *scan.protected_unless_asked, *scan.denied)
+                assert is_in_any(candidates, path) >= fits(path, rules.ask, "Edit")
+                assert is_in_any((*scan.ignored, *scan.denied), path) >= is_ignored
+        # Outside the workspace, the scan finds the files that rules for the home folder deny.
+        home_rules = tuple(rule for rule in rules.deny if "(~/" in rule.text)
         for folder, folders, names in os.walk(top):
             for path in (os.path.join(folder, name) for name in (*folders, *names)):
-                if fits(path, of_home, "Read"):
-                    assert in_one(found.denied, path)
-        # And nothing else, but folders in which everything is hidden
-        for group, some, tool in (
-            (found.denied, rules.deny, "Read"),
-            (found.asked, rules.ask, "Read"),
-            (found.protected, rules.deny, "Edit"),
-            (found.protected_unless_asked, rules.ask, "Edit"),
+                if fits(path, home_rules, "Read"):
+                    assert is_in_any(scan.denied, path)
+        # The scan finds nothing else, except folders in which everything is hidden.
+        for group, group_rules, tool in (
+            (scan.denied, rules.deny, "Read"),
+            (scan.asked, rules.ask, "Read"),
+            (scan.protected, rules.deny, "Edit"),
+            (scan.protected_unless_asked, rules.ask, "Edit"),
         ):
             for file in group:
-                assert fits(file.path, some, tool) or (
-                    file.is_folder and fits(os.path.join(file.path, "any name"), some, tool)
+                assert fits(file.path, group_rules, tool) or (
+                    file.is_folder and fits(os.path.join(file.path, "any name"), group_rules, tool)
                 )

@@ -1,7 +1,7 @@
-"""A walk gives the files that ripgrep lists, in generated trees with ignore files and in real ones.
+"""A walk finds the files that ripgrep lists, in generated trees with ignore files and in real ones.
 
-Rules are made of what git and ripgrep read alike. Where the two differ (malformed brackets, POSIX classes, a tree
-wildcard right after a literal beginning, trailing white space) git is followed; see the comparison with git.
+The rules use only syntax that git and ripgrep read alike. They differ in malformed brackets, POSIX classes, `**` right
+after a literal beginning, and trailing white space. There, the product follows git: see the comparison with git.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 
 from tests.examples import examples
 from tests.harness import ROOT
-from tests.property.ripgrep import listed
+from tests.property.ripgrep import listed_files
 from tools.contract.limits import AbortSignal, Deadline
 from tools.files.find.folder_walk import Everything, Filters, Walk
 from tools.files.workspace import Workspace
@@ -26,41 +26,41 @@ from tools.files.workspace import Workspace
 NAMES = ["a", "b", "ab", "foo", "foo.txt", "b.log", "dist", ".hidden", "x y", "B"]
 SEGMENTS = ["a", "b", "foo", "dist", "*", "?", "a*", "*b", "*.txt", "*.log", "[ab]", "[!a]", "f?o", ".h*", "x y", "B"]
 CORPORA = [ROOT, Path(sys.prefix).resolve() / "lib"]
-"""This checkout, and everything that is installed for it."""
+"""This checkout, and the libraries of its environment."""
 
 
 @st.composite
 def rules(draw: st.DrawFn) -> str:
-    """One rule: negated or not, anchored or not, for folders only or not, with or without `**`."""
+    """Generate a rule: negated or not, anchored or not, for folders only or not, with or without `**`."""
     parts = draw(st.lists(st.sampled_from(SEGMENTS), min_size=1, max_size=3))
-    before = draw(st.sampled_from(["", "", "", "/", "!", "!/", "**/", "#"]))
-    after = draw(st.sampled_from(["", "", "", "/", "/**"]))
+    prefix = draw(st.sampled_from(["", "", "", "/", "!", "!/", "**/", "#"]))
+    suffix = draw(st.sampled_from(["", "", "", "/", "/**"]))
     middle = draw(st.sampled_from(["/", "/", "/**/"]))
-    return before + middle.join(parts) + after
+    return prefix + middle.join(parts) + suffix
 
 
 RULE_FILES = st.lists(rules(), max_size=4).map("\n".join)
 Tree = dict[str, "Tree | None"]
 TREES: st.SearchStrategy[Tree] = st.recursive(
     st.dictionaries(st.sampled_from(NAMES), st.none(), max_size=4),
-    lambda below: st.dictionaries(st.sampled_from(NAMES), st.none() | below, max_size=4),
+    lambda subtrees: st.dictionaries(st.sampled_from(NAMES), st.none() | subtrees, max_size=4),
     max_leaves=14,
 )
 
 
-def build(folder: Path, tree: Tree, nested: str, *, is_repository: bool) -> None:
-    """Make the tree; folders with short names have rules of their own, perhaps as repositories of their own."""
-    for name, below in tree.items():
+def build(folder: Path, tree: Tree, nested_rules: str, *, is_repository: bool) -> None:
+    """Create the tree. Folders with names of one character get rules of their own, and can be repositories."""
+    for name, subtree in tree.items():
         path = folder / name
-        if below is None:
+        if subtree is None:
             path.write_text("")
             continue
         path.mkdir()
         if len(name) == 1:
-            (path / ".gitignore").write_text(nested)
+            (path / ".gitignore").write_text(nested_rules)
             if is_repository:
                 make_repository(path, "")
-        build(path, below, nested, is_repository=is_repository)
+        build(path, subtree, nested_rules, is_repository=is_repository)
 
 
 def make_repository(folder: Path, exclude: str) -> None:
@@ -70,66 +70,68 @@ def make_repository(folder: Path, exclude: str) -> None:
     (folder / ".git" / "info" / "exclude").write_text(exclude)
 
 
-def walked(root: Path) -> set[str]:
-    """What our walk gives, with no folder left out but git's own."""
+def walked_files(root: Path) -> set[str]:
+    """Return the files that the product's walk finds. It skips only git's own folder."""
     workspace = Workspace([str(root)])
     walk = Walk(workspace, Filters(agent=False, folders=frozenset({".git"})), Deadline(AbortSignal(), 60))
-    found = {item.path for item in walk.files(workspace.locate("."), Everything())}
+    paths = {item.path for item in walk.files(workspace.locate("."), Everything())}
     assert not walk.timed_out
-    return found
+    return paths
 
 
 @pytest.mark.requirement("walk.like_ripgrep")
 @examples(70, database=None)
-@given(tree=TREES, top=RULE_FILES, exclude=RULE_FILES, nested=RULE_FILES, is_repository=st.booleans())
-def test_a_walk_gives_the_files_that_ripgrep_lists(
-    tree: Tree, top: str, exclude: str, nested: str, is_repository: bool
+@given(tree=TREES, top_rules=RULE_FILES, exclude=RULE_FILES, nested_rules=RULE_FILES, is_repository=st.booleans())
+def test_a_walk_finds_the_files_that_ripgrep_lists(
+    tree: Tree, top_rules: str, exclude: str, nested_rules: str, is_repository: bool
 ) -> None:
     with tempfile.TemporaryDirectory() as folder:
         root = Path(folder).resolve()
         make_repository(root, exclude)
-        (root / ".gitignore").write_text(top)
-        build(root, tree, nested, is_repository=is_repository)
-        assert walked(root) == listed(root)
+        (root / ".gitignore").write_text(top_rules)
+        build(root, tree, nested_rules, is_repository=is_repository)
+        assert walked_files(root) == listed_files(root)
 
 
 @pytest.mark.requirement("walk.like_ripgrep")
 @examples(50, database=None)
-@given(tree=TREES, top=RULE_FILES, middle=RULE_FILES, exclude=RULE_FILES)
-def test_rules_above_the_root_count_as_they_do_for_ripgrep(tree: Tree, top: str, middle: str, exclude: str) -> None:
+@given(tree=TREES, top_rules=RULE_FILES, middle_rules=RULE_FILES, exclude=RULE_FILES)
+def test_rules_above_the_root_apply_as_they_do_for_ripgrep(
+    tree: Tree, top_rules: str, middle_rules: str, exclude: str
+) -> None:
     with tempfile.TemporaryDirectory() as folder:
         repository = Path(folder).resolve()
         root = repository / "foo" / "a"
         root.mkdir(parents=True)
         make_repository(repository, exclude)
-        (repository / ".gitignore").write_text(top)
-        (repository / "foo" / ".gitignore").write_text(middle)
+        (repository / ".gitignore").write_text(top_rules)
+        (repository / "foo" / ".gitignore").write_text(middle_rules)
         build(root, tree, "", is_repository=False)
-        assert walked(root) == listed(root)
+        assert walked_files(root) == listed_files(root)
 
 
 @pytest.mark.requirement("walk.like_ripgrep")
 @pytest.mark.parametrize("corpus", CORPORA, ids=["checkout", "installed"])
 def test_a_real_tree_is_walked_as_ripgrep_lists_it(corpus: Path) -> None:
-    before = walked(corpus)
-    theirs = listed(corpus)
-    after = walked(corpus)
-    assert theirs is not None
-    assert len(theirs) > 100
-    # Somebody may work in it meanwhile; what was there all the time has to be the same.
-    assert before & after <= theirs <= before | after
+    earlier_files = walked_files(corpus)
+    ripgrep_files = listed_files(corpus)
+    later_files = walked_files(corpus)
+    assert ripgrep_files is not None
+    assert len(ripgrep_files) > 100
+    # Files may change during the test. Those that exist the whole time must be listed.
+    assert earlier_files & later_files <= ripgrep_files <= earlier_files | later_files
 
 
 @pytest.mark.requirement("ignore.like_git")
 def test_the_checkout_is_walked_as_git_lists_it() -> None:
     if not (ROOT / ".git").exists():
-        pytest.skip("not run: this copy of the project is no git repository")
+        pytest.skip("not run: this copy of the project is not a git repository")
     environment = {"PATH": os.environ["PATH"], "HOME": os.devnull, "GIT_CONFIG_NOSYSTEM": "1"}
-    before = walked(ROOT)
+    earlier_files = walked_files(ROOT)
     command = ["git", "-c", f"safe.directory={ROOT}", "ls-files", "-z", "--cached", "--others", "--exclude-standard"]
-    done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, check=True)
-    after = walked(ROOT)
-    theirs = {os.fsdecode(path) for path in done.stdout.split(b"\0") if path}
-    present = {path for path in theirs if os.path.lexists(ROOT / path)}
-    assert before & after <= theirs
-    assert present <= before | after
+    process = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, check=True)
+    later_files = walked_files(ROOT)
+    git_files = {os.fsdecode(path) for path in process.stdout.split(b"\0") if path}
+    present = {path for path in git_files if os.path.lexists(ROOT / path)}
+    assert earlier_files & later_files <= git_files
+    assert present <= earlier_files | later_files

@@ -1,4 +1,4 @@
-"""For each client and any of its files: install, install again, uninstall give back every byte."""
+"""For each client and any of its settings files: installing twice and uninstalling restores every byte."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ SERVERS = st.dictionaries(st.sampled_from(["docs", "my files", "a.b", "ключ"
 
 @st.composite
 def json_files(draw: st.DrawFn, client: ClientConfig) -> str:
-    """A file as people and programs write it: minified, on one line, or indented, with what its dialect allows."""
+    """Generate a settings file: minified, on one line or indented, perhaps with comments and trailing commas."""
     unit = draw(st.sampled_from([None, "", "  ", "    ", "\t"]))
     has_comments = client.dialect != "json" and unit is not None and unit != ""
     has_commas = client.dialect == "jsonc" and draw(st.booleans())
@@ -52,10 +52,10 @@ def json_files(draw: st.DrawFn, client: ClientConfig) -> str:
     if draw(st.booleans()):
         tree["last"] = draw(TEXTS)
 
-    def remark() -> str:
+    def comment() -> str:
         return draw(st.sampled_from(["", "", " // why", " /* a, b } */", ' // { "core": 1 }'])) if has_comments else ""
 
-    def written(value: Any, depth: int) -> str:
+    def formatted(value: Any, depth: int) -> str:
         if unit is None:
             return json.dumps(value, separators=(",", ":"), ensure_ascii=False)
         if not isinstance(value, dict) or unit == "":
@@ -67,12 +67,12 @@ def json_files(draw: st.DrawFn, client: ClientConfig) -> str:
         for number, (key, item) in enumerate(members):
             comma = "," if number + 1 < len(members) or has_commas else ""
             name = json.dumps(key, ensure_ascii=False)
-            lines.append(f"{unit * (depth + 1)}{name}: {written(item, depth + 1)}{comma}{remark()}")
+            lines.append(f"{unit * (depth + 1)}{name}: {formatted(item, depth + 1)}{comma}{comment()}")
         if has_comments and draw(st.booleans()):
             lines.insert(draw(st.integers(0, len(lines))), f"{unit * (depth + 1)}// alone")
         return "{\n" + "\n".join(lines) + "\n" + unit * depth + "}"
 
-    return written(tree, 0) + draw(st.sampled_from(["", "\n", "\n\n"]))
+    return formatted(tree, 0) + draw(st.sampled_from(["", "\n", "\n\n"]))
 
 
 @st.composite
@@ -93,7 +93,7 @@ TABLES = (
 
 @st.composite
 def contents(draw: st.DrawFn, client: ClientConfig) -> bytes | None:
-    """What a file holds; `None` where there is none."""
+    """Generate the content of a file, or `None` for a missing file."""
     if draw(st.integers(0, 9)) == 0:
         return draw(st.sampled_from([None, b"", b"\n"]))
     text = draw(toml_files() if client.dialect == "toml" else json_files(client))
@@ -102,7 +102,7 @@ def contents(draw: st.DrawFn, client: ClientConfig) -> bytes | None:
     return mark + text.encode()
 
 
-def there_and_back(key: str, content: bytes | None) -> None:
+def check_round_trip(key: str, content: bytes | None) -> None:
     client = CLIENTS[key]
     with tempfile.TemporaryDirectory() as folder:
         home = Path(folder).resolve()
@@ -114,30 +114,30 @@ def there_and_back(key: str, content: bytes | None) -> None:
         target = ConfigFile(key, client, str(file), "core")
         options = InstallOptions(key, workspaces=(folder,))
         entry = entry_for(client, options, COMMAND, ["TAVILY_API_KEY"])
-        before = target.servers(content)
+        servers = target.servers(content)
         write_install(install_change(target, read_file(str(file)), entry, environ), {}, environ)
-        installed = file.read_bytes()
-        assert target.servers(installed) == {**before, "core": entry}
-        again = install_change(target, read_file(str(file)), entry, environ)
-        assert again.after == again.before
-        # Another entry of ours in its place is taken back as well.
-        other = entry_for(client, InstallOptions(key, workspaces=(folder, folder)), COMMAND, ["TAVILY_API_KEY"])
-        write_install(install_change(target, read_file(str(file)), other, environ), {}, environ)
+        installed_content = file.read_bytes()
+        assert target.servers(installed_content) == {**servers, "core": entry}
+        second_change = install_change(target, read_file(str(file)), entry, environ)
+        assert second_change.after == second_change.before
+        # Uninstalling also restores the file after the entry was replaced by another one.
+        other_entry = entry_for(client, InstallOptions(key, workspaces=(folder, folder)), COMMAND, ["TAVILY_API_KEY"])
+        write_install(install_change(target, read_file(str(file)), other_entry, environ), {}, environ)
         write_uninstall(uninstall_change(target, read_file(str(file)), environ), environ)
         assert read_file(str(file)) == content
         assert file.parent.exists() == (content is not None)
-        assert [each.name for each in (home / ".config/coretools-mcp/installs").iterdir()] == ["installs.json"]
-        # By itself, without what is remembered, it leaves what the others are.
-        target_of = target.servers(target.without_entry(installed, "core"))
-        assert target_of == before
+        assert [path.name for path in (home / ".config/coretools-mcp/installs").iterdir()] == ["installs.json"]
+        # Without the stored original, removing the entry leaves the other servers unchanged.
+        remaining_servers = target.servers(target.without_entry(installed_content, "core"))
+        assert remaining_servers == servers
 
 
 @pytest.mark.requirement("install.bytes")
 @pytest.mark.parametrize("key", one_in(3, CLIENTS))
 @settings(max_examples=25, database=None)
 @given(st.data())
-def test_install_repeat_and_uninstall_give_every_byte_back(key: str, data: st.DataObject) -> None:
-    there_and_back(key, data.draw(contents(CLIENTS[key])))
+def test_installing_twice_and_uninstalling_restores_every_byte(key: str, data: st.DataObject) -> None:
+    check_round_trip(key, data.draw(contents(CLIENTS[key])))
 
 
 @pytest.mark.long
@@ -146,8 +146,8 @@ def test_install_repeat_and_uninstall_give_every_byte_back(key: str, data: st.Da
 @pytest.mark.parametrize("key", CLIENTS)
 @settings(max_examples=500, database=None)
 @given(st.data())
-def test_install_repeat_and_uninstall_give_every_byte_back_long(key: str, data: st.DataObject) -> None:
-    there_and_back(key, data.draw(contents(CLIENTS[key])))
+def test_installing_twice_and_uninstalling_restores_every_byte_long(key: str, data: st.DataObject) -> None:
+    check_round_trip(key, data.draw(contents(CLIENTS[key])))
 
 
 @pytest.mark.requirement("install.splice")
@@ -155,20 +155,20 @@ def test_install_repeat_and_uninstall_give_every_byte_back_long(key: str, data: 
 @given(json_files(CLIENTS["vscode"]))
 @example('{"servers": {"a": 1 /* , */ , }}')
 @example('{"servers": {\n  "a": 1 /* two\n lines */\n}}')
-def test_a_member_that_is_added_and_taken_out_leaves_the_text_as_it_was(text: str) -> None:
+def test_adding_and_removing_a_member_leaves_the_text_as_it_was(text: str) -> None:
     content = text.encode()
-    holder = CLIENTS["vscode"].path
+    section = CLIENTS["vscode"].path
     target = ConfigFile("vscode", CLIENTS["vscode"], "f", "core")
-    before = target.servers(content)
-    added = with_member(content, (*holder, "core"), {"command": "x"})
-    assert target.servers(added) == {**before, "core": {"command": "x"}}
-    removed = without_member(added, (*holder, "core"))
-    if before:  # else a list without members has become one, of which the blanks are not known
-        assert removed == content
-    assert target.servers(removed) == before
-    for name in before:
-        assert target.servers(without_member(content, (*holder, name))) == {
-            key: value for key, value in before.items() if key != name
+    servers = target.servers(content)
+    with_core = with_member(content, (*section, "core"), {"command": "x"})
+    assert target.servers(with_core) == {**servers, "core": {"command": "x"}}
+    without_core = without_member(with_core, (*section, "core"))
+    if servers:  # the white space in a section without members is not restored
+        assert without_core == content
+    assert target.servers(without_core) == servers
+    for name in servers:
+        assert target.servers(without_member(content, (*section, name))) == {
+            key: value for key, value in servers.items() if key != name
         }
 
 
@@ -183,24 +183,27 @@ def test_a_member_that_is_added_and_taken_out_leaves_the_text_as_it_was(text: st
         '{"servers": {\r"a": 1,\r"b": 2\r}}',
     ],
 )
-def test_a_text_that_is_written_oddly_keeps_its_other_members_and_its_comments(text: str) -> None:
+def test_an_oddly_formatted_text_keeps_its_other_members_and_its_comments(text: str) -> None:
     text = text if text.count("{") == text.count("}") else text + "\n}"
     target = ConfigFile("vscode", CLIENTS["vscode"], "f", "core")
-    before = target.servers(text.encode())
-    added = target.with_entry(text.encode(), "core", {"command": "x"})
-    assert target.servers(target.without_entry(added, "core")) == before
-    for name in before:
-        left = target.without_entry(added, name)
-        assert target.servers(left) == {**{key: before[key] for key in before if key != name}, "core": {"command": "x"}}
-        assert [left.count(mark) for mark in (b"// ", b"/* ")] == [text.count(mark) for mark in ("// ", "/* ")]
+    servers = target.servers(text.encode())
+    with_core = target.with_entry(text.encode(), "core", {"command": "x"})
+    assert target.servers(target.without_entry(with_core, "core")) == servers
+    for name in servers:
+        remaining = target.without_entry(with_core, name)
+        assert target.servers(remaining) == {
+            **{key: servers[key] for key in servers if key != name},
+            "core": {"command": "x"},
+        }
+        assert [remaining.count(mark) for mark in (b"// ", b"/* ")] == [text.count(mark) for mark in ("// ", "/* ")]
 
 
 @pytest.mark.requirement("install.splice")
 @examples(200, database=None)
 @given(toml_files(), st.sampled_from(["\n", "\r\n"]))
-def test_a_table_that_is_added_and_taken_out_leaves_the_text_as_it_was(text: str, newline: str) -> None:
+def test_adding_and_removing_a_table_leaves_the_text_as_it_was(text: str, newline: str) -> None:
     content = text.replace("\n", newline).encode()
-    place = ("mcp_servers", "core")
-    removed = without_table(with_table(content, place, {"command": "x"}, "f"), place, "f")
-    # A last line without an end has got one.
-    assert removed in (content, content + newline.encode())
+    section = ("mcp_servers", "core")
+    result = without_table(with_table(content, section, {"command": "x"}, "f"), section, "f")
+    # A last line without a line ending has got one.
+    assert result in (content, content + newline.encode())

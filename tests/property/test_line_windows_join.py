@@ -1,4 +1,4 @@
-"""For any text: the windows of a file, put together, are the file."""
+"""For any text: the windows of a file, joined, are the whole file."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from tests.examples import examples
 from tools.contract.limits import AbortSignal, Limits
 from tools.files.read.line_window import LineRequest, Source, window
 
-ROOMY = Limits(read_chars=1_000_000, line_chars=1_000_000)
+LARGE_LIMITS = Limits(read_chars=1_000_000, line_chars=1_000_000)
 
 contents = st.lists(
     st.text(st.characters(blacklist_categories=("Cs",), blacklist_characters="\r\n"), max_size=10), max_size=20
@@ -20,7 +20,7 @@ contents = st.lists(
 @pytest.mark.requirement("read.window")
 @examples(200)
 @given(contents, st.integers(1, 5), st.integers(1, 60))
-def test_pages_join_to_the_whole(content: tuple[str, bool, list[str]], limit: int, read_chars: int) -> None:
+def test_all_pages_joined_are_the_whole_text(content: tuple[str, bool, list[str]], limit: int, read_chars: int) -> None:
     ending, is_closed, lines = content
     text = ending.join(lines) + (ending if is_closed and lines else "")
     source = Source.from_bytes(text.encode())
@@ -28,23 +28,25 @@ def test_pages_join_to_the_whole(content: tuple[str, bool, list[str]], limit: in
     pages: list[str] = []
     offset = 0
     while True:
-        found = window(source, LineRequest(offset, limit, limits, AbortSignal()))
-        assert found.first_truncated is None
-        pages.append(found.text + ("" if found.reaches_end else ending))
-        offset += found.count
-        if found.reaches_end:
+        page = window(source, LineRequest(offset, limit, limits, AbortSignal()))
+        assert page.first_truncated is None
+        pages.append(page.text + ("" if page.reaches_end else ending))
+        offset += page.count
+        if page.reaches_end:
             break
     assert "".join(pages) == text
-    assert found.total == offset
+    assert page.total == offset
 
 
 @pytest.mark.requirement("read.lines")
 @examples(150)
 @given(contents, st.integers(1, 25))
-def test_the_end_is_the_same_from_both_sides(content: tuple[str, bool, list[str]], count: int) -> None:
+def test_the_last_lines_are_the_same_counted_from_the_end_and_from_the_start(
+    content: tuple[str, bool, list[str]], count: int
+) -> None:
     ending, is_closed, lines = content
     source = Source.from_bytes((ending.join(lines) + (ending if is_closed and lines else "")).encode())
-    from_end = window(source, LineRequest(-count, 100, ROOMY, AbortSignal()))
+    from_end = window(source, LineRequest(-count, 100, LARGE_LIMITS, AbortSignal()))
     total = from_end.total or 0
-    from_start = window(source, LineRequest(max(0, total - count), 100, ROOMY, AbortSignal()))
+    from_start = window(source, LineRequest(max(0, total - count), 100, LARGE_LIMITS, AbortSignal()))
     assert from_end == from_start

@@ -1,4 +1,4 @@
-"""Whatever single field of a tool or a server changes, the difference names it."""
+"""If any single field of a tool or a server changes, the difference names that field."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ VALUES: dict[str, st.SearchStrategy[Any]] = {
     "execution": SCHEMAS,
     "_meta": SCHEMAS.map(lambda ui: {"ui": ui}),
 }
-NAMED = {"execution": "other", "_meta": "ui"}
+FIELD_NAMES = {"execution": "other", "_meta": "ui"}
 TOOLS = st.fixed_dictionaries({"name": st.just("t")}, optional=VALUES)
 SERVER_VALUES: dict[str, st.SearchStrategy[Any]] = {
     "command": TEXTS,
@@ -48,8 +48,8 @@ def entry(server: dict[str, Any], tools: list[dict[str, Any]]) -> dict[str, Any]
         "prompts": [{"name": "p", "more": server.get("prompts")}],
         "resourceTemplates": [{"uriTemplate": "u", "more": server.get("templates")}],
     }
-    written = UpstreamSettings(command="x", args=(server.get("command", ""),))
-    return server_entry(written, {"version": server.get("version", "")}, server.get("instructions", ""), lists)
+    settings = UpstreamSettings(command="x", args=(server.get("command", ""),))
+    return server_entry(settings, {"version": server.get("version", "")}, server.get("instructions", ""), lists)
 
 
 @pytest.mark.requirement("lock.diff")
@@ -58,12 +58,14 @@ def entry(server: dict[str, Any], tools: list[dict[str, Any]]) -> dict[str, Any]
 def test_every_changed_field_of_a_tool_is_named(tool: dict[str, Any], data: st.DataObject) -> None:
     field = data.draw(st.sampled_from(sorted(VALUES)))
     value = data.draw(st.just(None) | VALUES[field])
-    other = {key: each for key, each in tool.items() if key != field} | ({} if value is None else {field: value})
-    assume(repr(other.get(field)) != repr(tool.get(field)) and other.get(field) != tool.get(field))
-    found = list(differences("a", entry({}, [tool]), entry({}, [other])))
-    assert {each.tool for each in found} == {"t"}
-    assert NAMED.get(field, field) in {each.field for each in found}
-    assert {each.field.partition(".")[0] for each in found} == {NAMED.get(field, field)}
+    changed_tool = {key: item_value for key, item_value in tool.items() if key != field} | (
+        {} if value is None else {field: value}
+    )
+    assume(repr(changed_tool.get(field)) != repr(tool.get(field)) and changed_tool.get(field) != tool.get(field))
+    changes = list(differences("a", entry({}, [tool]), entry({}, [changed_tool])))
+    assert {change.tool for change in changes} == {"t"}
+    assert FIELD_NAMES.get(field, field) in {change.field for change in changes}
+    assert {change.field.partition(".")[0] for change in changes} == {FIELD_NAMES.get(field, field)}
 
 
 @pytest.mark.requirement("lock.diff")
@@ -71,18 +73,22 @@ def test_every_changed_field_of_a_tool_is_named(tool: dict[str, Any], data: st.D
 @given(st.fixed_dictionaries(SERVER_VALUES), st.data())
 def test_every_changed_field_of_a_server_is_named(server: dict[str, Any], data: st.DataObject) -> None:
     field = data.draw(st.sampled_from(sorted(SERVER_VALUES)))
-    other = {**server, field: data.draw(SERVER_VALUES[field])}
-    assume(other[field] != server[field])
-    before, now = entry(server, []), entry(other, [])
-    assume(field != "command" or before["command"] != now["command"])  # what looks like a secret is left out
-    assert [each.field.partition(".")[0] for each in differences("a", before, now)] == [field]
+    changed_server = {**server, field: data.draw(SERVER_VALUES[field])}
+    assume(changed_server[field] != server[field])
+    old_entry, new_entry = entry(server, []), entry(changed_server, [])
+    assume(
+        field != "command" or old_entry["command"] != new_entry["command"]
+    )  # values that look like secrets are left out of the lock
+    assert [change.field.partition(".")[0] for change in differences("a", old_entry, new_entry)] == [field]
 
 
 @pytest.mark.requirement("lock.diff")
 @examples(100)
 @given(st.lists(TEXTS, unique=True, max_size=5), st.lists(TEXTS, unique=True, max_size=5))
-def test_added_and_removed_tools_are_named(before: list[str], now: list[str]) -> None:
-    found = differences("a", *(entry({}, [{"name": name} for name in names]) for names in (before, now)))
-    changes = {(each.tool, each.change, each.stops) for each in found}
-    added = {(name, "new", True) for name in {*now} - {*before}}
-    assert changes == added | {(name, "gone", False) for name in {*before} - {*now}}
+def test_added_and_removed_tools_are_named(old_names: list[str], new_names: list[str]) -> None:
+    listed_changes = differences(
+        "a", *(entry({}, [{"name": name} for name in names]) for names in (old_names, new_names))
+    )
+    changes = {(difference.tool, difference.change, difference.stops) for difference in listed_changes}
+    additions = {(name, "new", True) for name in {*new_names} - {*old_names}}
+    assert changes == additions | {(name, "gone", False) for name in {*old_names} - {*new_names}}

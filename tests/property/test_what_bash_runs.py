@@ -1,4 +1,4 @@
-"""What bash runs of odd texts stands among the commands that we see in them, unless they count as not understood."""
+"""The parser finds every command that bash runs in odd texts, or reports that it does not understand the text."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from hypothesis import strategies as st
 from tests.examples import examples
 from tools.permissions.command_text import programs_run_by, read_command
 
-TEXTS = 25  # that one process of bash is given
-RUN = ("mark", "`mark`", "$(mark)", "<(mark)", "\\`mark\\`", "\\$(mark)")
-# Divided by two blanks; `~` is the end of a line
-AROUND = (
+TEXTS_PER_PROCESS = 25  # number of texts for one bash process
+MARK_COMMANDS = ("mark", "`mark`", "$(mark)", "<(mark)", "\\`mark\\`", "\\$(mark)")
+# Separated by two spaces; `~` stands for a newline.
+WRAPPERS = (
     r"""
 "%s"  '%s'  $'%s'  $"%s"  ${x:-%s}  "${x:-%s}"  ${x:-'%s'}  "${x:-'%s'}"  ${x#%s}  ${x/a/%s}  ${x:%s}  ${x[%s]}
 "${!x%s}"  $(echo %s)  "$(echo "%s")"  `echo %s`  "`echo "%s"`"  <(echo %s)  $((1+%s))  $[%s]  {a,%s}  a\%s  # %s
@@ -62,33 +62,39 @@ true
 
 
 def _text(chance: random.Random) -> str:
-    text = chance.choice(RUN)
+    text = chance.choice(MARK_COMMANDS)
     for _ in range(chance.randint(1, 3)):
-        around = chance.choice(AROUND).replace("~", "\n")
-        text = around.replace("%s", _with_noise(chance, text)) + chance.choice(("", "", " b", "; :", "\n:"))
+        wrapper = chance.choice(WRAPPERS).replace("~", "\n")
+        text = wrapper.replace("%s", _with_noise(chance, text)) + chance.choice(("", "", " b", "; :", "\n:"))
     return chance.choice(("", "echo ", "echo ", "x=a; ")) + text
 
 
 def _with_noise(chance: random.Random, text: str) -> str:
     for _ in range(chance.choice((0, 0, 1, 2))):
-        at = chance.choice((0, len(text), chance.randint(0, len(text))))
-        text = text[:at] + chance.choice(NOISE).replace("~", "\n") + text[at:]
+        position = chance.choice((0, len(text), chance.randint(0, len(text))))
+        text = text[:position] + chance.choice(NOISE).replace("~", "\n") + text[position:]
     return text
 
 
-def _is_seen(text: str) -> bool:
-    """Whether the command is among those that are seen, or it is said that some may not be."""
-    read = read_command(text)
-    programs = [words for each in (*read.commands, *read.inner) for words in programs_run_by(each.words, loosely=True)]
-    return bool(read.doubt) or read.may_run_more or any(None in each[:1] or "mark" in each for each in programs)
+def _is_found_or_doubted(text: str) -> bool:
+    """Whether the parser finds the command `mark`, or reports that it may have missed commands."""
+    result = read_command(text)
+    programs = [
+        words for command in (*result.commands, *result.inner) for words in programs_run_by(command.words, loosely=True)
+    ]
+    return (
+        bool(result.doubt)
+        or result.may_run_more
+        or any(None in program[:1] or "mark" in program for program in programs)
+    )
 
 
-def _ran(texts: Sequence[str], folder: Path) -> dict[str, list[str]]:
-    """The texts by which bash runs the command, with the arguments that it gives it last."""
+def _run_in_bash(texts: Sequence[str], folder: Path) -> dict[str, list[str]]:
+    """Run the texts in bash. Return those that ran `mark`, with the arguments of its last run."""
     (folder / "work").mkdir()
     (folder / "work" / "a").touch()
-    given = "".join(f"{text}\0" for text in texts).encode()
-    subprocess.run(["bash", "-c", HARNESS], cwd=folder, input=given, check=True, timeout=60)
+    input_bytes = "".join(f"{text}\0" for text in texts).encode()
+    subprocess.run(["bash", "-c", HARNESS], cwd=folder, input=input_bytes, check=True, timeout=60)
     places = {text: folder / f"ran-{number}" for number, text in enumerate(texts, 1)}
     return {text: place.read_bytes().decode().split("\0")[:-1] for text, place in places.items() if place.exists()}
 
@@ -96,10 +102,12 @@ def _ran(texts: Sequence[str], folder: Path) -> dict[str, list[str]]:
 @pytest.mark.requirement("commands.read_as_bash")
 @examples(300)
 @given(chance=st.randoms(use_true_random=False))
-def test_what_bash_runs_is_seen_or_doubted(chance: random.Random, tmp_path_factory: pytest.TempPathFactory) -> None:
-    texts = [_text(chance) for _ in range(TEXTS)]
-    hidden = [text for text in texts if not _is_seen(text)]
-    assert _ran(hidden, tmp_path_factory.mktemp("bash")) == {}
+def test_every_command_that_bash_runs_is_found_or_the_text_is_in_doubt(
+    chance: random.Random, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    texts = [_text(chance) for _ in range(TEXTS_PER_PROCESS)]
+    missed_texts = [text for text in texts if not _is_found_or_doubted(text)]
+    assert _run_in_bash(missed_texts, tmp_path_factory.mktemp("bash")) == {}
 
 
 @pytest.mark.requirement("commands.read_as_bash")
@@ -109,11 +117,15 @@ def test_literal_words_are_the_arguments_of_bash(
     chance: random.Random, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
     words: dict[str, list[list[str | None]]] = {}
-    for _ in range(TEXTS):
+    for _ in range(TEXTS_PER_PROCESS):
         text = chance.choice(PLACES).replace("%s", "mark " + "".join(chance.choices(PARTS, k=chance.randint(1, 7))))
-        read = read_command(text)
-        seen = [[*each.words[each.words.index("mark") + 1 :]] for each in read.commands if "mark" in each.words]
-        if not (read.doubt or read.may_run_more or any(None in each for each in seen)):
-            words[text] = seen
-    for text, arguments in _ran([*words], tmp_path_factory.mktemp("bash")).items():
-        assert arguments in [each or [""] for each in words[text]], text
+        result = read_command(text)
+        argument_lists = [
+            [*command.words[command.words.index("mark") + 1 :]]
+            for command in result.commands
+            if "mark" in command.words
+        ]
+        if not (result.doubt or result.may_run_more or any(None in arguments for arguments in argument_lists)):
+            words[text] = argument_lists
+    for text, arguments in _run_in_bash([*words], tmp_path_factory.mktemp("bash")).items():
+        assert arguments in [argument_list or [""] for argument_list in words[text]], text

@@ -6,12 +6,15 @@ from typing import Any
 
 import pytest
 
+from tools.contract.command_views import CommandView, Engine, Network, ViewKind
 from tools.contract.confirmation import EditConfirmation, ExecConfirmation, McpConfirmation, Question
 from tools.contract.display import (
     MAX_BLOCK_BYTES,
+    MAX_LISTED_PLACES,
     can_be_shown,
     display_block,
     display_object,
+    effects_of,
     render_question,
     visible,
 )
@@ -40,6 +43,16 @@ def test_invisible_characters_are_marked(text: str, expected: str) -> None:
 def question(diff: str) -> str:
     details = EditConfirmation(title="t", file_path="/w/a", file_diff=diff, added=1, removed=2, state="s")
     return render_question(Question("Edit a", details, "f"))
+
+
+@pytest.mark.requirement("display.question")
+def test_a_question_about_a_command_says_how_many_more_paths_it_sees_and_changes() -> None:
+    paths = tuple(f"/other/{number}" for number in range(MAX_LISTED_PLACES + 2))
+    reading = CommandView(Engine.BUBBLEWRAP, ViewKind.READING, Network.OWN_LOOPBACK, seen=paths)
+    working = CommandView(Engine.BUBBLEWRAP, ViewKind.WORKING, Network.OWN_LOOPBACK, writable=paths)
+    assert "; it also sees /other/0, /other/1, " in effects_of(reading, ["/w"])
+    assert f"/other/{MAX_LISTED_PLACES - 1} and 2 more; it has no network access." in effects_of(reading, ["/w"])
+    assert " and 3 more; " in effects_of(working, ["/w"])
 
 
 @pytest.mark.requirement("display.question")

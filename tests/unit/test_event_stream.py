@@ -3,13 +3,26 @@
 from __future__ import annotations
 
 import asyncio
+import gc
+import sys
+from contextlib import suppress
 from typing import Any
 
 import anyio
 import pytest
+from starlette.types import Message
 
 from server.protocol.request_table import RequestTable
-from server.transports.http_messages import KEPT_BYTES, ClientWatch, EventStream, RequestStream, send_events
+from server.transports.http_messages import (
+    KEPT_BYTES,
+    LARGE_BYTES,
+    ClientWatch,
+    EventStream,
+    RequestRefusedError,
+    RequestStream,
+    read_posted,
+    send_events,
+)
 from server.transports.streamable_http import KEPT_BYTES as SESSION_BYTES
 from server.transports.streamable_http import MAX_KEPT, HttpSession
 
@@ -81,3 +94,21 @@ async def test_a_stream_sends_pings_before_common_read_timeouts(
     with ClientWatch(receive, stream) as watch:
         await send_events(stream, watch, send)
     assert b"data: {}" in bodies[-2]
+
+
+@pytest.mark.requirement("http.large")
+async def test_a_large_refused_body_is_freed_without_garbage_collection() -> None:
+    body = b"x" * (LARGE_BYTES + 1)
+
+    async def receive() -> Message:
+        return {"type": "http.request", "body": body}
+
+    gc.disable()
+    try:
+        before = sys.getrefcount(body)
+        for _ in range(10):
+            with suppress(RequestRefusedError):
+                await read_posted({"headers": [(b"content-type", b"application/json")]}, receive, 2 * len(body))
+        assert sys.getrefcount(body) < before + 10
+    finally:
+        gc.enable()

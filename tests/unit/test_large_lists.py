@@ -13,6 +13,7 @@ import pytest
 
 from server.settings import UpstreamSettings
 from server.upstreams.catalog.tool_catalog import ToolCatalog
+from server.upstreams.connections.connection import Upstream
 from server.upstreams.session.list_reader import TOOLS, Offer, OfferedKind, read_lists, tool_with_visible_texts
 from server.upstreams.session.upstream_session import UpstreamSession
 from tests.interaction.relay.clients import listing_entry, proxy_client
@@ -148,3 +149,15 @@ async def test_the_items_that_fit_are_used_if_a_list_is_too_long(
     assert [record.getMessage() for record in caplog.records if "is longer than" in record.getMessage()] == [
         "upstream long: tools/list is longer than 16777216 bytes; 15 items fit, and the others were dropped"
     ]
+
+
+@pytest.mark.requirement("proxy.lists")
+@pytest.mark.parametrize(
+    ("truncated", "reported"), [(set[str](), None), ({"skills"}, ["skills"]), ({"tools"}, ["tools"])]
+)
+async def test_only_truncated_lists_are_reported_as_too_long(truncated: set[str], reported: list[str] | None) -> None:
+    def ignore(*_: object) -> None: ...
+
+    upstream = Upstream("up", UpstreamSettings(command="unused"), ignore, ignore)
+    upstream.offer.truncated = truncated
+    assert upstream.report().get("tooLong") == reported

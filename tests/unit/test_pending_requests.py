@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import os
 import sys
@@ -11,7 +12,7 @@ from typing import Any
 import anyio
 import pytest
 
-from server.protocol.json_rpc import Response
+from server.protocol.json_rpc import MCPError, Response
 from server.transports.dispatcher import Dispatcher
 from server.transports.json_lines import OUTGOING_BYTES, Backpressure, OutgoingLines
 from server.upstreams.session.upstream_questions import QuestionWaits
@@ -28,6 +29,7 @@ from server.upstreams.wire.json_rpc_channel import (
     UnusableAnswerError,
     unusable,
 )
+from tests.waiting import CEILING
 
 if sys.platform == "win32":
     pytest.skip("not run: the SDK's transport serves on Windows", allow_module_level=True)
@@ -216,6 +218,15 @@ async def test_a_question_to_a_client_that_does_not_read_waits_and_leaves_nothin
         await anyio.wait_all_tasks_blocked()
         assert b"who?" in b"".join(outgoing.next_pieces())
         tasks.cancel_scope.cancel()
+
+
+@pytest.mark.requirement("stdio.malformed")
+@pytest.mark.parametrize("identity", [1, "1"])
+async def test_a_malformed_answer_fails_its_question_however_its_id_is_written(identity: int | str) -> None:
+    dispatcher = Dispatcher(OutgoingLines(lambda: None, Backpressure()), on_resume=lambda: None)
+    asyncio.get_running_loop().call_later(0.01, dispatcher.fail_question, identity)
+    with anyio.fail_after(CEILING), pytest.raises(MCPError, match="not a JSON-RPC response"):
+        await dispatcher.request("ping", None)
 
 
 @pytest.mark.requirement("upstream.challenge")

@@ -10,7 +10,7 @@ from urllib.parse import quote, quote_plus
 
 import pytest
 
-from server.network.sent_secrets import SentSecrets
+from server.network.echoed_secrets import SentSecrets
 from tests.tables import each_of
 from tools.text.secrets import HIDDEN
 

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import threading
 import time
+import weakref
 from collections.abc import Generator
+from contextlib import suppress
 from typing import Any
 
 import anyio
@@ -113,6 +116,29 @@ async def test_exceptions_of_work_reach_the_caller_and_the_thread_survives(failu
         await pool.run(fail)
     assert await pool.run(lambda: "done") == "done"
     pool.close()
+
+
+@pytest.mark.requirement("scarcity.bounded")
+async def test_what_failed_work_had_read_is_not_kept_until_garbage_is_collected() -> None:
+    class Content:
+        """Something large."""
+
+    kept, one = weakref.WeakSet[Content](), Threads(1)
+
+    def fail() -> None:
+        content = Content()
+        kept.add(content)
+        raise ValueError
+
+    gc.disable()
+    try:
+        for _ in range(5):
+            with suppress(ValueError):
+                await one.run(fail)
+        assert len(kept) <= 1, "only what the thread did last"
+    finally:
+        gc.enable()
+        one.close()
 
 
 @pytest.mark.requirement("scarcity.one_thread")

@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, Any
 from tools.builtin.ask_user_question import AskUserQuestionTool
 from tools.builtin.background_jobs import ListJobsTool, ReadOutputTool, StopJobTool
 from tools.builtin.edit import EditTool, NotebookEditTool, WriteFileTool
-from tools.builtin.find_files import GlobTool, GrepTool, LSTool
 from tools.builtin.lsp import LspTool
 from tools.builtin.plan_mode import EnterPlanModeTool, ExitPlanModeTool
 from tools.builtin.read_file import ReadFileTool, ReadManyFilesTool
 from tools.builtin.run_shell_command import ShellTool
 from tools.builtin.save_memory import MemoryTool
+from tools.builtin.search_tools import GlobTool, GrepTool, LSTool
 from tools.builtin.skill import SkillTool
 from tools.builtin.todo_write import TodoLists, TodoWriteTool
 from tools.builtin.undo import ListChangesTool, UndoChangeTool

@@ -338,7 +338,7 @@ class BuiltinTool(BaseTool[BuiltinParamsT], Generic[BuiltinParamsT]):
         return arguments
 
     def problems(self, params: BuiltinParamsT, original_names: Mapping[str, str]) -> Iterable[str]:
-        """Check what the schema cannot express, and yield what is wrong. Only the first problem is reported.
+        """Check what the schema cannot express. Yield what is wrong, or raise a `ToolError`; only the first one counts.
 
         `original_names` maps each parameter of the call to the name that the call used for it.
         """

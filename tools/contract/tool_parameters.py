@@ -256,7 +256,7 @@ def about_unknown(
 
             known = {folded(property_name): property_name for property_name in properties} if at else spellings
             matches = [known[match] for match in difflib.get_close_matches(folded(name), known, len(known) or 1)]
-            hint = f"; '{at}{matches[0]}' is, and was given too." if matches else "."
+            hint = f"; the parameter '{at}{matches[0]}' was given too." if matches else "."
             if (unused := next((match for match in matches if match not in present), None)) is not None:
                 hint = f"; did you mean '{at}{unused}'?"
         effect = "" if is_refused else " and was ignored"

@@ -31,7 +31,8 @@ REAP_SECONDS = 0.0002
 FINISH_SECONDS = 2.0  # a process that still runs this long after closing its output is stuck
 # Bytes that a process may write to stderr before it is killed; the first lines explain its failure
 MAX_STDERR_BYTES = 1 << 20
-_WINDOWS_VARIABLES = ("SYSTEMROOT", "TEMP", "TMP")  # processes on Windows do not start without these
+# On Windows, Python needs the first to start, and the others to find the folder for temporary files
+_WINDOWS_VARIABLES = ("SYSTEMROOT", "TEMP", "TMP")
 
 
 class ChildFailedError(Exception):

@@ -33,7 +33,7 @@ Stamp = tuple[int, int, int]  # inode, modification time and change time; progra
 SETTLED_NANOSECONDS = 2_000_000_000  # two changes within this time may get the same timestamp
 MAX_LINKS = 40  # symlinks followed in one path (Linux's limit)
 # Maximum number of components followed to find a real path, including those in symlinks: twice as many as the longest
-# path has. Each needs a disk access, so a path with forty long symlinks could take a tenth of a second.
+# path has. Each needs a disk access: without a limit, forty long symlinks in a path could take a tenth of a second.
 MAX_NAMES = 4_096
 BLOCK_BYTES = 1 << 20  # size of one read when a file is processed block by block
 WHOLE_BLOCK_BYTES = 16 << 20  # size of one read when the whole content is kept in memory

@@ -466,7 +466,8 @@ def is_inside(path: str, folders: Iterable[str]) -> bool:
 def outermost(paths: Iterable[str]) -> list[str]:
     """Return the absolute paths that are not inside another one, shortest first. Compares only text."""
     result: list[str] = []
-    for path in sorted(dict.fromkeys(paths), key=len):
+    # The order of equally long paths must not vary, because answers are bound to it (`CommandView.digest`).
+    for path in sorted(dict.fromkeys(paths), key=lambda path: (len(path), path)):
         if not is_inside(path, result):
             result.append(path)
     return result

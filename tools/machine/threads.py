@@ -122,6 +122,9 @@ class _Job(Generic[OutcomeT]):
         except BaseException as error:  # noqa: BLE001 - passed on to the caller
             failure = error
         self.inbox.put(self.future, outcome, failure)
+        # The traceback of an error has this frame, which must not keep the error: the cycle would also keep everything
+        # that the work had read, until garbage is collected.
+        del self, failure
 
 
 class Threads:
@@ -183,6 +186,7 @@ class Threads:
                         if self._waiting:
                             with suppress(ExhaustedError):
                                 self._start_next()
+            del job  # its future has the error, see `_Job.run`
 
     def _submit(self, work: Callable[[], OutcomeT]) -> _Job[OutcomeT]:
         loop = asyncio.get_running_loop()

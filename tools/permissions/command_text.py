@@ -329,7 +329,7 @@ class _Reader:
         self._words_after_redirection[command.id] = words + self._words_after_redirection.get(command.id, [])
 
     def _known_beginning(self, node: Node) -> str:
-        """Return a literal word, or else the known beginning (of a variable, its last literal value) and a NUL."""
+        """Return a literal word, or else the known beginning (of a variable, its last value if literal) and a NUL."""
         text = literal(node)
         if text is not None:
             return text

@@ -39,7 +39,7 @@ from tools.files.ignore_files import (
 )
 from tools.files.path_opener import Stamp, StampedCache, stamp_of
 from tools.files.workspace import Workspace, contains, is_inside, outermost
-from tools.permissions.git_store import GitStores, store_of, stored_in, stores_of_submodules
+from tools.permissions.git_history_names import GitStores, store_of, stored_in, stores_of_submodules
 from tools.permissions.permission_rules import PathSpecifier, Rule, Rules
 from tools.permissions.protected_files import REPOSITORY
 from tools.permissions.repositories import work_tree_above
@@ -56,7 +56,7 @@ MAX_CACHED_TREES = 100  # maximum cached combinations of a workspace and a set o
 _DENIED, _ASKED, _IGNORED, _PROTECTED, _PROTECTED_UNLESS_ASKED = (1 << number for number in range(5))
 _DENY_BITS = _DENIED | _PROTECTED
 _READ_BITS, _EDIT_BITS = _DENIED | _ASKED | _IGNORED, _PROTECTED | _PROTECTED_UNLESS_ASKED
-# Keyed by a folder's kind of result: the kinds of results for which the folder need not be searched
+# If a folder itself has a result of one kind (the key), it need not be searched for results of these kinds (the value)
 _COVERED_BITS = {
     _DENIED: _READ_BITS | _EDIT_BITS, _ASKED: _ASKED, _IGNORED: _IGNORED, _PROTECTED: _EDIT_BITS,
     _PROTECTED_UNLESS_ASKED: _PROTECTED_UNLESS_ASKED,
@@ -185,7 +185,7 @@ class _Patterns:
                 continue
             prefix = bytes_text(folder[len(base) :]).replace(os.sep, "/") if base else ""
             paths = [prefix + text for text in texts] if prefix else texts
-            for path in {path for rules in lists for path in rules.hidden_folders(paths)}:
+            for path in dict.fromkeys(path for rules in lists for path in rules.hidden_folders(paths)):
                 matching = [p for p in patterns if p.specifier.rules.hides(path, is_folder=True)]
                 # On systems that ignore case, the paths are in lower case, so several names may have the same path.
                 for name in (name for name, entry_path in zip(names, paths, strict=True) if entry_path == path):
@@ -663,7 +663,7 @@ def restrictions(
     kept_roots = roots if bare else ()
     masks = tuple(outermost(file.path for file in masked_files))
     keeps = outermost(file.path for file in read_only if not is_inside(file.path, masks))
-    mounts = {*masks, *keeps}
+    mounts = dict.fromkeys((*masks, *keeps))
     pinned_folders: dict[str, None] = {}
     for path in mounts:
         root = max((root for root in roots if contains(root, path)), key=len, default=None)

@@ -20,7 +20,6 @@ ANYTHING = "*"
 _SPECIAL = re.compile(r"[\\*?\[\]]")  # special characters in patterns
 _WILDCARD, _ESCAPED = re.compile(r"[*?[]"), re.compile(r"\\(.)")
 _BLANKS = " \t"  # removed from both ends of a pattern; other whitespace may be part of a name
-_TRAILING_BLANK = re.compile(r"[ \t](?=[ \t]*\Z)")
 _CACHE_NS = 50_000_000  # nanoseconds for which symlink targets are cached, because a search checks every file
 
 
@@ -117,7 +116,10 @@ def _real_path(path: str, _moment: int) -> str:
 
 
 def path_specifier(text: str, home: str, *, forbids: bool) -> PathSpecifier:
-    """Parse the path pattern of a rule, which denies or asks if `forbids` is true."""
+    """Parse the path pattern of a rule.
+
+    In a rule that denies or asks (`forbids`), a pattern without a slash also matches outside the workspace.
+    """
     pattern, base = text.strip(_BLANKS), None
     if pattern.startswith("//"):
         pattern, base = pattern[1:], os.sep
@@ -146,8 +148,10 @@ def literal_path(path: str) -> str | None:
     """Return the pattern for exactly this absolute path and everything under it, or `None` if none can express it."""
     if "\n" in path or "\r" in path or "\0" in path:
         return None
+    pattern = _SPECIAL.sub(r"\\\g<0>", path)
+    bare = pattern.rstrip(_BLANKS)
     # Trailing blanks are put in brackets; otherwise they would be removed from the pattern.
-    return "/" + _TRAILING_BLANK.sub(r"[\g<0>]", _SPECIAL.sub(r"\\\g<0>", path)) if path != os.sep else "//**"
+    return f"/{bare}{''.join(f'[{blank}]' for blank in pattern[len(bare) :])}" if path != os.sep else "//**"
 
 
 @dataclass(frozen=True, slots=True)

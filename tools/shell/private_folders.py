@@ -461,7 +461,8 @@ def measure_folder(folder: str, most_bytes: int) -> tuple[int, int, bool]:
                 size += entry.stat(follow_symlinks=False).st_blocks * 512
                 if entry.is_dir(follow_symlinks=False):
                     inner = _open_own(entry.name, parent)
-                    open_folders.append((inner, _entries(inner)))
+                    open_folders.append((inner, iter(())))  # at once, so that it is closed even if it cannot be listed
+                    open_folders[-1] = inner, _entries(inner)
                     is_deep = len(open_folders) > DEEPEST
         for descriptor, _ in open_folders[1:]:
             os.close(descriptor)

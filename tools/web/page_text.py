@@ -253,7 +253,7 @@ def _convert(response: WebResponse, page_format: Format, media: MediaHandling, s
         return replace(page, notes=("The response has no content.",)) if response.moved_to is None else page
     head = body[:SNIFFED_BYTES]
     file_type = detect(head, parse_url(response.url).path.partition("?")[0])
-    # For media, the first bytes decide, regardless of the type that the server states.
+    # The stated type counts only if the first bytes are not those of an image, audio, video or PDF file.
     if file_type.kind in (FileKind.BINARY, FileKind.SVG, FileKind.NOTEBOOK, FileKind.TEXT):
         begins_as_html = head.lstrip().lower().startswith((b"<!doctype html", b"<html"))
         if media_type in _HTML_TYPES or (media_type in _VAGUE_TYPES and begins_as_html):

@@ -61,7 +61,7 @@ class _PreparedTool:
     definition: Definition
     digest: str
     visible_definition: dict[str, Any]
-    entry: Json = field(default_factory=dict[str, Any])  # its lock file entry; empty without a lock file
+    entry: Json = field(default_factory=dict[str, Any])  # its lock file entry; empty until a lock is used
     lock: Lock | None = None  # the lock that it was checked against
     differences: tuple[Difference, ...] = ()  # the differences from the approved entry
     block: ToolBlock | None = None  # replaces the tool if it is not approved

@@ -22,6 +22,7 @@ from server.protocol.json_rpc import Json
 from server.settings import UpstreamSettings
 from server.upstreams.session.list_reader import (
     KINDS,
+    SKILLS,
     TOOLS,
     IsThisServerError,
     Lister,
@@ -552,7 +553,7 @@ class Upstream:
             **{kind.field: len(offer.items(kind)) for kind in KINDS},
             "login": self.login.command if self.wants_login and self.login is not None else None,
             "fromLastRun": [kind.field for kind in KINDS if kind.field in stored] if stored else None,
-            "tooLong": [kind.field for kind in KINDS if kind.field in offer.truncated] if offer.truncated else None,
+            "tooLong": [kind.field for kind in (*KINDS, SKILLS) if kind.field in offer.truncated] or None,
             "leftOut": {field: omission_messages(texts) for field, texts in offer.omissions.items() if texts} or None,
         }
         return {name: fact for name, fact in facts.items() if fact is not None}

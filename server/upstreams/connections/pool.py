@@ -154,7 +154,7 @@ class UpstreamPool:
         self.catalog.configure(entries)
 
     def start(self, tasks: TaskGroup, audience: Audience, stored_lists: StoredLists | None = None) -> None:
-        """Start the owner task of every upstream, and offer its stored lists until it sends its current ones."""
+        """Start each upstream's owner task, and offer its stored lists until it sends its own. Call this only once."""
         self._audience, self._stored_lists, self.tasks = audience, stored_lists, tasks
         self.is_recalling = stored_lists is not None and bool(self.upstreams)
         self._start(self.upstreams, tasks, audience)

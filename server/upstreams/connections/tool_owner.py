@@ -21,7 +21,7 @@ def owner_of(pool: UpstreamPool, tool_name: str) -> Upstream | None:
     An unknown name without a prefix may belong to any server without prefixes that has listed nothing yet.
     """
     if (tool := pool.registry.find(tool_name)) is not None:
-        return pool.by_alias.get(tool.alias) if isinstance(tool, DiscoveredMCPTool) else None
+        return owner_of_tool(pool, tool)
     alias = _alias_of(pool, tool_name)
     if alias is not None:
         return pool.by_alias.get(alias)

@@ -28,8 +28,8 @@ from mcp.shared.auth_utils import check_resource_allowed, resource_url_from_serv
 from pydantic import AnyUrl, ValidationError
 
 from server import VERSION
+from server.network.echoed_secrets import SentSecrets, quoted
 from server.network.outbound import ANSWER_BYTES, LongAnswerError, NoJsonAnswerError, fetch_json, is_local, is_safe
-from server.network.sent_secrets import SentSecrets, quoted
 from server.protocol.json_rpc import Json, as_list
 from server.settings.models import OAuthSettings
 from server.upstreams.wire.json_rpc_channel import Challenge, LoginError

@@ -259,7 +259,7 @@ class SessionQuestions:
             live.scope.cancel()
 
     def hand_out(self, call: InFlightCall) -> list[UpstreamQuestion]:
-        """Hand out the questions that this call may show. They must be answered or refused later, or it be resumed."""
+        """Hand out the questions that this call may show, once. The caller must settle them, or resume the call."""
         questions = self._questions_for(call)
         for question in questions:
             question.is_handed_out = True
@@ -395,7 +395,7 @@ NO_ANSWER: Json = {}  # marks a refusal that the protocol can only express as an
 
 
 def refusal_of(method: str, folders: Iterable[str] = ()) -> Json:
-    """Return the upstream's answer if nobody can be asked. In an answer to `roots/list`, `folders` are the roots."""
+    """Return the answer to an upstream if nobody can be asked; to `roots/list`, it has `folders` as the roots."""
     if method == "elicitation/create":
         return {"action": "cancel"}
     if method != "roots/list":

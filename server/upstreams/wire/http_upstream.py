@@ -24,8 +24,8 @@ from anyio.abc import TaskGroup, TaskStatus
 from mcp.shared._httpx_utils import request_within_origin, stream_within_origin
 from pydantic_core import to_json
 
+from server.network.echoed_secrets import SentSecrets, quoted
 from server.network.outbound import NOT_HTTP, SECRETS, cause_of, describe_status, open_transport, proxy_of
-from server.network.sent_secrets import SentSecrets, quoted
 from server.protocol.json_rpc import (
     ErrorResponse,
     Message,
@@ -258,7 +258,7 @@ class _CarefulStream(httpx2.AsyncByteStream):
                 await anyio.lowlevel.checkpoint()  # lets other tasks run, because many chunks may arrive at once
                 count += len(chunk)
                 if self._max_bytes is not None and count > self._max_bytes:
-                    note = "a response from an upstream was longer than %d bytes and was rejected"
+                    note = "a response from an upstream was longer than %d bytes and was cut off"
                     logger.info(note, self._max_bytes)
                     return
                 yield chunk

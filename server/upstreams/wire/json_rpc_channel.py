@@ -120,7 +120,7 @@ def why_failed(error: BaseException) -> str:
         case UnusableAnswerError(reason=reason):
             return f"it gave no usable answer: {reason}"
         case UpstreamError(method=method):
-            from server.network.sent_secrets import quoted  # noqa: PLC0415 - few requests fail
+            from server.network.echoed_secrets import quoted  # noqa: PLC0415 - few requests fail
 
             message = quoted(str(error.error.get("message", "")))
             return f"it answered {method or 'a request'} with error {error.code}{message and f': {message}'}"

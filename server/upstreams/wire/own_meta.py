@@ -94,7 +94,7 @@ def chain_of(meta: Mapping[str, Any]) -> tuple[str, ...]:
 
 
 def chained(meta: Mapping[str, Any], alias: str) -> Json:
-    """Return the `_meta` entries of a request to pass on. Raises a `ToolError` if it runs in a loop of servers."""
+    """Return the `_meta` entries of a request to pass on. Raises a `ToolError` after a loop, or too many servers."""
     chain = chain_of(meta)
     if THIS_SERVER in chain or len(chain) >= MAX_HOPS:
         raise ToolError(

@@ -1,4 +1,4 @@
-"""How the tools of a server are called, whatever they are named: by their names, and by what their schemas ask for."""
+"""Calls the tools of any server: finds them by their usual names, and their parameters by their schemas."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from tests.hostile.any_server.wire import WAIT, Connection, Json, answer_of, inside
+from tests.hostile.any_server.wire import WAIT, Connection, Json, answer_of, object_at
 
 NAMES: dict[str, tuple[str, ...]] = {
     "read": ("read_text_file", "read_file", "read", "view_file", "view", "cat", "open_file"),
@@ -26,7 +26,7 @@ NAMES: dict[str, tuple[str, ...]] = {
     "make folder": ("create_directory", "make_directory", "mkdir"),
     "move": ("move_file", "rename_file", "move"),
 }  # fmt: skip
-"""What a tool is for, and the names that such tools have, the usual one first."""
+"""Uses of tools, each with the names that such tools have, the most usual one first."""
 
 PATHS = ("absolute_path", "file_path", "filepath", "path", "filename", "file", "dir_path", "directory")
 CONTENTS = ("content", "contents", "text", "file_text", "data")
@@ -37,12 +37,12 @@ COMMANDS = ("command", "cmd", "script", "commandLine")
 URLS = ("url", "uri")
 TIMES = ("timeout_ms", "timeout")
 GATHERING = 12
-"""How often more of the result of a search or a process is asked for, where a server gives it bit by bit."""
+"""How often to ask for more of a search result, if the server gives it bit by bit."""
 
 
 @dataclass(frozen=True)
 class Answer:
-    """What a server gave back for a call.
+    """A server's answer to a call.
 
     Args:
         message: The whole answer.
@@ -65,102 +65,102 @@ class Answer:
         """What a model reads."""
         if "error" in self.message:
             return str(self.message["error"].get("message", ""))
-        return "\n".join(str(inside(block).get("text", "")) for block in list[Any](self.result.get("content") or []))
+        return "\n".join(str(object_at(block).get("text", "")) for block in list[Any](self.result.get("content") or []))
 
     @property
     def says_no(self) -> bool:
-        """Whether it tells that the call did not do what was asked."""
+        """Whether the answer says that the call did not do what was asked."""
         return self.is_error or bool(re.search("not|error|fail|reject|refus|expected|empty", self.text, re.IGNORECASE))
 
     @property
     def everything(self) -> str:
-        """All that came back."""
+        """The whole answer as JSON."""
         return json.dumps(self.message)
 
 
 class Tools:
-    """The tools of a server, by what they are for.
+    """The tools of a server, by their uses.
 
     Args:
-        listed: What `tools/list` gave.
+        tools: The list that `tools/list` returned.
     """
 
-    def __init__(self, listed: Iterable[Json]) -> None:
-        self.listed = {str(tool.get("name")): tool for tool in listed}
-        self._by_use = {use: found for use, names in NAMES.items() if (found := self._find(use, names)) is not None}
+    def __init__(self, tools: Iterable[Json]) -> None:
+        self.by_name = {str(tool.get("name")): tool for tool in tools}
+        self._by_use = {use: name for use, names in NAMES.items() if (name := self._find(use, names)) is not None}
 
     def _find(self, use: str, names: Sequence[str]) -> str | None:
-        exact = [name for name in names if name in self.listed]
+        exact = [name for name in names if name in self.by_name]
         # A proxy puts the name of the server before that of the tool.
-        behind = [listed for name in names for listed in self.listed if listed.endswith(f"_{name}")]
-        return next((name for name in (*exact, *behind) if self._fits(use, name)), None)
+        prefixed = [tool_name for name in names for tool_name in self.by_name if tool_name.endswith(f"_{name}")]
+        return next((name for name in (*exact, *prefixed) if self._fits(use, name)), None)
 
     def _fits(self, use: str, name: str) -> bool:
-        """Whether its parameters are those of such a tool; `read_file` fetches where it has a switch for URLs."""
-        has = self.properties(name)
-        needed = {
+        """Whether a tool's parameters suit a use; for example, `read_file` can fetch if it has a switch for URLs."""
+        properties = self.properties(name)
+        parameters = {
             "shell": COMMANDS, "fetch": ("isUrl", *URLS, "prompt"), "find": PATTERNS, "grep": PATTERNS,
             "move": ("source",),
         }.get(use, PATHS)  # fmt: skip
-        return any(key in has for key in needed)
+        return any(key in properties for key in parameters)
 
     def properties(self, name: str) -> Json:
-        """The parameters of a tool."""
-        return inside(self.listed[name], "inputSchema", "properties")
+        """Return the properties of a tool's input schema."""
+        return object_at(self.by_name[name], "inputSchema", "properties")
 
     def has(self, use: str) -> bool:
-        """Whether there is a tool for it."""
+        """Whether there is a tool for a use."""
         return use in self._by_use
 
     def name(self, use: str) -> str:
-        """The tool for it."""
+        """Return the name of the tool for a use."""
         return self._by_use[use]
 
-    def arguments(self, use: str, **given: Any) -> Json:
-        """The arguments of a call, from what every such call has to tell.
+    def arguments(self, use: str, **values: Any) -> Json:
+        """Return the arguments of a call, under the names that the tool's schema uses.
 
         Args:
-            use: What the tool is for.
-            given: Of `path`, `content`, `old`, `new`, `pattern`, `command`, `url`, `seconds`, `to` what is needed.
+            use: The use of the tool.
+            values: What it needs of `path`, `content`, `old`, `new`, `pattern`, `command`, `url`, `seconds`, `to`.
         """
         name = self.name(use)
-        has = self.properties(name)
-        spelled = {
+        properties = self.properties(name)
+        spellings = {
             "path": ("source", *PATHS) if use == "move" else PATHS,
             "content": CONTENTS, "old": OLD, "new": NEW, "pattern": PATTERNS, "command": COMMANDS, "url": URLS,
             "to": ("destination", "target", "new_path"), "seconds": TIMES,
         }  # fmt: skip
-        values = dict(given)
-        made: Json = {}
-        if use == "edit" and "edits" in has:
-            inner = inside(has["edits"], "items", "properties")
-            made["edits"] = [{_first(OLD, inner): values.pop("old"), _first(NEW, inner): values.pop("new")}]
-        if use == "fetch" and "isUrl" in has:
-            made |= {"isUrl": True, "path": values.pop("url")}
-        elif use == "fetch" and "url" not in has and "prompt" in has:
-            made["prompt"] = f"Fetch {values.pop('url')}"
-        if "searchType" in has:
-            made["searchType"] = "content" if use == "grep" else "files"
-        if use == "write" and "rewrite" in str(has.get("mode")):
-            made["mode"] = "rewrite"
-        if use == "shell" and "timeout_ms" in has:
+
+        arguments: Json = {}
+        if use == "edit" and "edits" in properties:
+            inner = object_at(properties["edits"], "items", "properties")
+            arguments["edits"] = [{_first(OLD, inner): values.pop("old"), _first(NEW, inner): values.pop("new")}]
+        if use == "fetch" and "isUrl" in properties:
+            arguments |= {"isUrl": True, "path": values.pop("url")}
+        elif use == "fetch" and "url" not in properties and "prompt" in properties:
+            arguments["prompt"] = f"Fetch {values.pop('url')}"
+        if "searchType" in properties:
+            arguments["searchType"] = "content" if use == "grep" else "files"
+        if use == "write" and "rewrite" in str(properties.get("mode")):
+            arguments["mode"] = "rewrite"
+        if use == "shell" and "timeout_ms" in properties:
             values.setdefault("seconds", 8)
-        for what, value in values.items():
-            key = _first(spelled[what], has)
+        for meaning, value in values.items():
+            key = _first(spellings[meaning], properties)
             if key is None:
                 continue
-            is_short = what == "seconds" and (key.endswith("_ms") or "illisecond" in str(has[key]))
-            made[key] = value * 1000 if is_short else value
-        return made
+            is_milliseconds = meaning == "seconds" and (key.endswith("_ms") or "illisecond" in str(properties[key]))
+            arguments[key] = value * 1000 if is_milliseconds else value
+        return arguments
 
 
-def _first(spellings: Iterable[str], has: Json) -> str | None:
-    return next((spelling for spelling in spellings if spelling in has), None)
+def _first(spellings: Iterable[str], properties: Json) -> str | None:
+    return next((spelling for spelling in spellings if spelling in properties), None)
 
 
-async def call(connection: Connection, tools: Tools, use: str, given: Json, wait: float = WAIT) -> Answer:
-    """Call the tool for something, and gather what it gives bit by bit."""
-    answer = await call_named(connection, tools.name(use), tools.arguments(use, **given), wait)
+async def call(connection: Connection, tools: Tools, use: str, values: Json, wait: float = WAIT) -> Answer:
+    """Call the tool for a use; if it gives its result bit by bit, gather it."""
+    answer = await call_named(connection, tools.name(use), tools.arguments(use, **values), wait)
     return await _gather(connection, tools, use, answer)
 
 
@@ -171,13 +171,13 @@ async def call_named(connection: Connection, name: str, arguments: Json, wait: f
 
 
 async def _gather(connection: Connection, tools: Tools, use: str, answer: Answer) -> Answer:
-    """The rest of what a search gives under its number."""
-    more, found = "get_more_search_results", re.search(r"[Ss]ession(?: ID)?:?\s*(\S+)", answer.text)
-    if use not in ("find", "grep") or more not in tools.listed or found is None:
+    """Return the answer to a search, with the results that the server hands out by session ID."""
+    follow_up, session = "get_more_search_results", re.search(r"[Ss]ession(?: ID)?:?\s*(\S+)", answer.text)
+    if use not in ("find", "grep") or follow_up not in tools.by_name or session is None:
         return answer
     text = answer.text
     for _ in range(GATHERING):
-        page = await call_named(connection, more, {"sessionId": found.group(1), "offset": 0})
+        page = await call_named(connection, follow_up, {"sessionId": session.group(1), "offset": 0})
         text = f"{answer.text}\n{page.text}"
         if page.is_error or re.search("COMPLETED|completed|finished", page.text):
             break

@@ -7,26 +7,26 @@ from collections.abc import Sequence
 from typing import Any
 
 from tests.hostile.any_server.adapters import Answer
-from tests.hostile.any_server.scene import Scene, case, check, rows, shown
+from tests.hostile.any_server.scene import Scene, add_cases, case, check, excerpt
 from tests.hostile.any_server.wire import Json, Person, accept, answer_of, decline, no_answer
 
 GROUP = "consent"
 
 
-async def means_no(scene: Scene, replies: Sequence[Json]) -> None:
-    """Such answers mean no."""
+async def check_means_no(scene: Scene, replies: Sequence[Json]) -> None:
+    """Check that these answers mean no."""
     path = scene.file("a.txt", "as it was\n")
     for reply in replies:
         person = scene.answer_with(lambda _, reply=reply: reply)
         answer = await scene.call("write", path=path, content="changed\n")
-        check(person.asked, "nobody was asked")
+        check(person.questions, "nobody was asked")
         check(path.read_text() == "as it was\n", f"the file was changed after {reply}")
-        check(answer.is_error, f"it is no error: {shown(answer)}")
+        check(answer.is_error, f"it is not an error: {excerpt(answer)}")
 
 
-rows(
+add_cases(
     GROUP,
-    means_no,
+    check_means_no,
     [
         ("answers mean no", "decline, and cancel", [{"result": {"action": word}} for word in ("decline", "cancel")]),
         (
@@ -45,15 +45,15 @@ rows(
 
 async def _until_asked(person: Person) -> None:
     for _ in range(200):
-        if person.asked:
+        if person.questions:
             return
         await asyncio.sleep(0.05)
     check(False, "nobody was asked within 10 s")
 
 
-async def _begin(scene: Scene, use: str, **given: Any) -> tuple[int, asyncio.Future[Json]]:
+async def _begin(scene: Scene, use: str, **arguments: Any) -> tuple[int, asyncio.Future[Json]]:
     identity = 5_000_000 + len(scene.answers)
-    params = {"name": scene.tools.name(use), "arguments": scene.tools.arguments(use, **given)}
+    params = {"name": scene.tools.name(use), "arguments": scene.tools.arguments(use, **arguments)}
     return identity, await scene.connection.begin("tools/call", params, identity)
 
 
@@ -66,7 +66,7 @@ async def _(scene: Scene) -> None:
     await scene.connection.ping()
     await scene.connection.notify("notifications/cancelled", {"requestId": identity})
     await asyncio.sleep(0.2)
-    question = person.asked[0]
+    question = person.questions[0]
     reply = accept(question)
     assert reply is not None
     await scene.connection.send({"id": question["id"], **reply})
@@ -81,7 +81,7 @@ async def _(scene: Scene) -> None:
     person = scene.answer_with(no_answer)
     _, future = await _begin(scene, "write", path=str(path), content="changed\n")
     await _until_asked(person)
-    question = person.asked[0]
+    question = person.questions[0]
     reply = accept(question)
     assert reply is not None
     for _ in range(3):
@@ -90,7 +90,7 @@ async def _(scene: Scene) -> None:
     check(path.read_text() == "changed\n", "the yes did not count")
     scene.answer_with(decline)
     await scene.call("write", path=path, content="changed again\n")
-    check(path.read_text() == "changed\n", "it counted for another call")
+    check(path.read_text() == "changed\n", "the yes counted for another call")
 
 
 @case(
@@ -104,10 +104,10 @@ async def _(scene: Scene) -> None:
     first, second = scene.file("a.txt", "one\n"), scene.file("b.txt", "two\n")
     person = scene.answer_with(accept)
     await scene.call("write", path=first, content="changed\n")
-    check(len(person.asked) == 1, f"asked {len(person.asked)} times")
+    check(len(person.questions) == 1, f"the person was asked {len(person.questions)} times")
     person = scene.answer_with(decline)
     await scene.call("write", path=second, content="changed\n")
-    check(person.asked, "nobody was asked about the second file")
+    check(person.questions, "nobody was asked about the second file")
     check(second.read_text() == "two\n", "the second file was changed")
 
 
@@ -121,16 +121,16 @@ async def _(scene: Scene) -> None:
 
     scene.answer_with(change_then_accept)
     answer = await scene.call("write", path=path, content="changed\n")
-    check(path.read_text() == "changed by a person meanwhile\n", "what was not shown is overwritten")
-    check(answer.is_error, f"it is no error: {shown(answer)}")
+    check(path.read_text() == "changed by a person meanwhile\n", "text that was not shown was overwritten")
+    check(answer.is_error, f"it is not an error: {excerpt(answer)}")
 
 
 @case(GROUP, "shown", "the question shows the file and the new text", "write", "asks about writes", says_no=True)
 async def _(scene: Scene) -> None:
     path = scene.inside / "deep" / "named.txt"
     await scene.call("write", path=path, content="the new text\n")
-    said = "\n".join(scene.connection.person.questions)
-    check(str(path) in said and "the new text" in said, f"it says {said[:120]!r}")
+    text = "\n".join(scene.connection.person.messages)
+    check(str(path) in text and "the new text" in text, f"the question says {text[:120]!r}")
 
 
 @case(
@@ -144,10 +144,10 @@ async def _(scene: Scene) -> None:
 async def _(scene: Scene) -> None:
     command = f"touch {scene.inside}/a\u202e\u200b\x1b[2J\U000e0041{' ' * 2000}; touch {scene.inside}/end-of-command"
     await scene.call("shell", command=command)
-    said = "\n".join(scene.connection.person.questions)
-    hidden = [character for character in "\u202e\u200b\x1b\U000e0041" if character in said]
-    check(not hidden, f"the question holds {hidden!r}")
-    check(not said or "end-of-command" in said, "the end of the command is not shown")
+    text = "\n".join(scene.connection.person.messages)
+    invisible = [character for character in "\u202e\u200b\x1b\U000e0041" if character in text]
+    check(not invisible, f"the question contains {invisible!r}")
+    check(not text or "end-of-command" in text, "the end of the command is not shown")
 
 
 @case(
@@ -173,7 +173,7 @@ async def _(scene: Scene) -> None:
         path = scene.inside / name
         await scene.call("write", path=path, content="{}\n")
         check(not path.exists(), f"{name} was written")
-    check(len(person.asked) == 3, f"asked {len(person.asked)} times about three such files")
+    check(len(person.questions) == 3, f"the person was asked {len(person.questions)} times about three such files")
 
 
 @case(GROUP, "not asked", "reading and searching run without a question", "read", says_no=True)
@@ -181,8 +181,8 @@ async def _(scene: Scene) -> None:
     path = scene.file("a.txt", "needle\n")
     answers: list[Answer] = []
     calls: list[tuple[str, Json]] = [("read", {}), ("list", {}), ("grep", {"pattern": "n"}), ("find", {"pattern": "*"})]
-    for use, more in calls:
+    for use, arguments in calls:
         if scene.tools.has(use):
-            answers.append(await scene.call(use, path=path if use == "read" else scene.inside, **more))
-    check(not scene.connection.person.asked, f"asked {len(scene.connection.person.asked)} times")
-    check(not any(answer.is_error for answer in answers), "one of them fails")
+            answers.append(await scene.call(use, path=path if use == "read" else scene.inside, **arguments))
+    check(not scene.connection.person.questions, f"the person was asked {len(scene.connection.person.questions)} times")
+    check(not any(answer.is_error for answer in answers), "one of the calls failed")

@@ -1,4 +1,4 @@
-"""Edits and writes: every byte outside the change stays, nothing is guessed, nothing is lost."""
+"""Edits and writes: they keep every byte outside the change, guess nothing and lose nothing."""
 
 from __future__ import annotations
 
@@ -7,35 +7,35 @@ import json
 import os
 from collections.abc import Sequence
 
-from tests.hostile.any_server.scene import BrokenError, Scene, case, check, meanwhile, pinging, rows, shown
+from tests.hostile.any_server.scene import BrokenError, Scene, add_cases, case, check, excerpt, meanwhile, pinging
 
 GROUP = "edits"
 
 
-async def bytes_kept(scene: Scene, contents: Sequence[bytes]) -> None:
-    """An edit of one word leaves every other byte alone."""
+async def check_bytes_kept(scene: Scene, contents: Sequence[bytes]) -> None:
+    """Check that an edit of one word leaves every other byte alone."""
     for content in contents:
-        await _kept(scene, content)
+        await _check_bytes_kept(scene, content)
 
 
-async def _kept(scene: Scene, content: bytes) -> None:
+async def _check_bytes_kept(scene: Scene, content: bytes) -> None:
     path = scene.file("a.txt", content)
     await scene.call("read", path=path)
     answer = await scene.call("edit", path=path, old="two", new="TWO")
-    wide = b"\x00" in content
-    old, new = (text.encode("utf-16-le") if wide else text.encode() for text in ("two", "TWO"))
-    found = path.read_bytes()
-    if found == content:
-        check(answer.says_no, "it says that the text was changed, and it was not")
-        if wide:  # a text that a tool cannot read, and refuses, is safe
+    is_wide = b"\x00" in content
+    old, new = (text.encode("utf-16-le") if is_wide else text.encode() for text in ("two", "TWO"))
+    content_after = path.read_bytes()
+    if content_after == content:
+        check(answer.says_no, "it says that the text was changed, but it was not")
+        if is_wide:  # refusing text that a tool cannot read is safe
             return
-        raise BrokenError(f"the edit was refused: {shown(answer)}")
-    check(found == content.replace(old, new), f"other bytes changed: {found[:60]!r}")
+        raise BrokenError(f"the edit was refused: {excerpt(answer)}")
+    check(content_after == content.replace(old, new), f"other bytes changed: {content_after[:60]!r}")
 
 
-rows(
+add_cases(
     GROUP,
-    bytes_kept,
+    check_bytes_kept,
     [
         ("edit bytes", "line endings are kept, even mixed ones", [b"one\r\ntwo\r\n", b"one\r\ntwo\nthree\rfour\n"]),
         ("edit bytes", "bytes that are not UTF-8 are kept", [b"caf\xe9\ntwo\nna\xefve\n"]),
@@ -51,20 +51,20 @@ rows(
 )  # fmt: skip
 
 
-async def refused(scene: Scene, edit: tuple[str, str, str]) -> None:
-    """Such an edit changes nothing, and says so."""
+async def check_edit_refused(scene: Scene, edit: tuple[str, str, str]) -> None:
+    """Check that an edit changes nothing, and that the answer says so."""
     content, old, new = edit
     path = scene.file("a.txt", content)
     await scene.call("read", path=path)
     answer = await scene.call("edit", path=path, old=old, new=new)
-    found = path.read_text()
-    check(found == content, f"the file became {found[:60]!r}")
-    check(answer.says_no, f"it is no error: {shown(answer)}")
+    content_after = path.read_text()
+    check(content_after == content, f"the file became {content_after[:60]!r}")
+    check(answer.says_no, f"it is not an error: {excerpt(answer)}")
 
 
-rows(
+add_cases(
     GROUP,
-    refused,
+    check_edit_refused,
     [
         ("edit unique", "a text that occurs three times is not replaced by guess", ("same\nsame\nsame\n", "same", "x")),
         ("edit unique", "an empty old text for an existing file", ("one\n", "", "put in")),
@@ -81,7 +81,7 @@ async def _(scene: Scene) -> None:
     path = scene.file("a.txt", "one\ntwo\nthree\n")
     await scene.call("read", path=path)
     answer = await scene.call("edit", path=path, old="two", new=new)
-    check(path.read_text() == f"one\n{new}\nthree\n", f"it became {path.read_text()!r}: {shown(answer)}")
+    check(path.read_text() == f"one\n{new}\nthree\n", f"the text became {path.read_text()!r}: {excerpt(answer)}")
 
 
 @case(GROUP, "mode", "a file keeps its mode", "read", "edit", "write")
@@ -91,7 +91,7 @@ async def _(scene: Scene) -> None:
     await scene.call("read", path=path)
     await scene.call("edit", path=path, old="two", new="three")
     await scene.call("write", path=path, content="#!/bin/sh\n")
-    check(path.stat().st_mode & 0o777 == 0o750, f"it became {path.stat().st_mode & 0o777:o}")
+    check(path.stat().st_mode & 0o777 == 0o750, f"the mode became {path.stat().st_mode & 0o777:o}")
 
 
 @case(GROUP, "stale", "what another program wrote after the read is not overwritten", "read", "write")
@@ -101,8 +101,8 @@ async def _(scene: Scene) -> None:
     path.write_text("written by a person\n")
     os.utime(path, ns=(1, 1))
     answer = await scene.call("write", path=path, content="written by the model\n")
-    check(path.read_text() == "written by a person\n", "the change of the other program is gone")
-    check(answer.is_error, f"it is no error: {shown(answer)}")
+    check(path.read_text() == "written by a person\n", "the other program's change is lost")
+    check(answer.is_error, f"it is not an error: {excerpt(answer)}")
 
 
 @case(GROUP, "together", "twenty concurrent edits of one file are all applied", "read", "edit")
@@ -112,24 +112,24 @@ async def _(scene: Scene) -> None:
     edits = (scene.call("edit", path=path, old=f"line {number};", new=f"LINE {number};") for number in range(20))
     answers = await asyncio.gather(*edits)
     content = path.read_text()
-    lost = [n for n, answer in enumerate(answers) if not answer.is_error and f"LINE {n};" not in content]
-    check(not lost, f"{len(lost)} edits were told to be done, and are not there")
+    lost_edits = [n for n, answer in enumerate(answers) if not answer.is_error and f"LINE {n};" not in content]
+    check(not lost_edits, f"{len(lost_edits)} edits were reported as done but are not in the file")
 
 
 @case(GROUP, "whole", "no reader sees half a write", "write")
 async def _(scene: Scene) -> None:
     path = scene.file("a.txt", "a" * 3_000_000)
-    torn: list[int] = []
+    torn_lengths: list[int] = []
 
     def look() -> None:
         content = path.read_bytes()
         if len(content) != 3_000_000 or content.count(content[:1]) != len(content):
-            torn.append(len(content))
+            torn_lengths.append(len(content))
 
     with meanwhile(look):
         for letter in "bcdefg":
             await scene.call("write", path=path, content=letter * 3_000_000)
-    check(not torn, f"{len(torn)} reads saw a part of a file")
+    check(not torn_lengths, f"{len(torn_lengths)} reads saw part of a write")
 
 
 @case(GROUP, "in time", "a search for a long missing text is answered, and so are pings meanwhile", "read", "edit")
@@ -137,7 +137,7 @@ async def _(scene: Scene) -> None:
     path = scene.file("a.txt", "".join(f"a line of text with number {number}\n" for number in range(40_000)))
     with pinging(scene.connection):
         answer = await scene.call("edit", path=path, old="another line of text\n" * 300, new="x")
-    check(answer.says_no, f"it is no error: {shown(answer)}")
+    check(answer.says_no, f"it is not an error: {excerpt(answer)}")
 
 
 @case(GROUP, "arguments", "a misspelled option that would have limited a change is refused", "write")
@@ -145,7 +145,7 @@ async def _(scene: Scene) -> None:
     path = scene.file("a.txt", "as it was\n")
     arguments = scene.tools.arguments("write", path=str(path), content="changed\n") | {"only_if_missing": True}
     answer = await scene.call_named(scene.tools.name("write"), arguments)
-    check(answer.is_error, f"it is no error: {shown(answer)}")
+    check(answer.is_error, f"it is not an error: {excerpt(answer)}")
     check(path.read_text() == "as it was\n", "the file was changed")
 
 
@@ -155,8 +155,8 @@ async def _(scene: Scene) -> None:
     arguments = scene.tools.arguments("write", path=str(path), content="x")
     for text in ("null", '{"a": 1}', "[[]]", "true", "{}"):
         wrong = json.loads(text)
-        given = dict.fromkeys(arguments, wrong) if wrong != {} else {}
-        answer = await scene.call_named(scene.tools.name("write"), given)
-        check(answer.is_error, f"{wrong!r} is no error: {shown(answer)}")
+        wrong_arguments = dict.fromkeys(arguments, wrong) if wrong != {} else {}
+        answer = await scene.call_named(scene.tools.name("write"), wrong_arguments)
+        check(answer.is_error, f"{wrong!r} is not an error: {excerpt(answer)}")
     check(path.read_text() == "as it was\n", "the file was changed")
-    check(os.listdir(scene.inside) == ["a.txt"], "other files were made")
+    check(os.listdir(scene.inside) == ["a.txt"], "other files were created")

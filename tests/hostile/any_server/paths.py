@@ -1,4 +1,4 @@
-"""Paths: whatever is spelled or linked, no tool for files leaves the workspace, and what is inside works."""
+"""Paths: no spelling and no link leads a file tool out of the workspace, and files inside it stay accessible."""
 
 from __future__ import annotations
 
@@ -10,26 +10,26 @@ from contextlib import suppress
 from pathlib import Path
 
 from tests.hostile.any_server.adapters import call
-from tests.hostile.any_server.scene import MARKER, NotApplicableError, Scene, case, check, meanwhile, rows, shown
+from tests.hostile.any_server.scene import MARKER, NotApplicableError, Scene, add_cases, case, check, excerpt, meanwhile
 from tests.hostile.any_server.wire import Json
 
 GROUP = "paths"
 LONG = "{inside}/" + "n/../" * 4000 + "../../out/secret"
 RACE = 0.5
-"""Seconds that a race is run."""
+"""Seconds that a race lasts."""
 
 
-async def spelled(scene: Scene, paths: Sequence[str]) -> None:
-    """No tool takes such paths. The runner looks whether anything outside was shown or changed."""
+async def check_spelled_paths(scene: Scene, paths: Sequence[str]) -> None:
+    """Call the file tools with these paths. The runner checks that nothing outside was shown or changed."""
     home, root = scene.home or scene.outside, scene.inside.parent
     evil = root.with_name(f"{root.name}-evil")
     for path in paths:
         await scene.file_calls(path.format(inside=scene.inside, out=scene.outside, evil=evil, home=home))
 
 
-rows(
+add_cases(
     GROUP,
-    spelled,
+    check_spelled_paths,
     [
         ("contained", "the absolute path of a file outside", ["{out}/secret", "{out}", " {out}/secret"]),
         ("contained", "a folder whose name starts like the workspace's", ["{evil}/secret", "{evil}", "{evil}/new"]),
@@ -43,9 +43,9 @@ rows(
 )  # fmt: skip
 
 
-async def linked(scene: Scene, way: str) -> None:
-    """No link leads out, for none of the tools."""
-    match way:
+async def check_links(scene: Scene, kind: str) -> None:
+    """Call the file tools with paths through a link that leads out. The runner checks the result."""
+    match kind:
         case "file":
             scene.link("b", scene.outside)
             paths = [scene.link("l", scene.outside / "secret"), scene.link("a", "b") / "secret", scene.inside / "a/new"]
@@ -61,9 +61,9 @@ async def linked(scene: Scene, way: str) -> None:
         await scene.file_calls(path)
 
 
-rows(
+add_cases(
     GROUP,
-    linked,
+    check_links,
     [
         ("links", "a link to a file outside, directly and through another link", "file"),
         ("links", "a link to a folder outside, and new files below it", "folder"),
@@ -79,7 +79,7 @@ async def _(scene: Scene) -> None:
     scene.link("ping", "pong")
     scene.link("pong", "ping")
     answer = await scene.call("read", path=scene.inside / "ping")
-    check(answer.says_no, f"it was read: {shown(answer)}")
+    check(answer.says_no, f"it was read: {excerpt(answer)}")
 
 
 @case(GROUP, "works", "a link that stays inside works", "read")
@@ -87,20 +87,20 @@ async def _(scene: Scene) -> None:
     scene.file("real/a.txt", "inside\n")
     scene.link("link", "real")
     answer = await scene.call("read", path=scene.inside / "link" / "a.txt")
-    check("inside" in answer.text and not answer.is_error, f"it was not read: {shown(answer)}")
+    check("inside" in answer.text and not answer.is_error, f"it was not read: {excerpt(answer)}")
 
 
 @case(GROUP, "hard links", "a write to a hard link of a file outside changes no file outside", "write")
 async def _(scene: Scene) -> None:
-    kept = scene.outside.with_name("kept")
-    kept.write_text("outside\n")
-    os.link(kept, scene.inside / "hard")
+    outside_file = scene.outside.with_name("kept")
+    outside_file.write_text("outside\n")
+    os.link(outside_file, scene.inside / "hard")
     await scene.call("write", path=scene.inside / "hard", content="written\n")
-    check(kept.read_text() == "outside\n", "the file outside was changed")
+    check(outside_file.read_text() == "outside\n", "the file outside was changed")
 
 
-async def special(scene: Scene, kind: str) -> None:
-    """Such a file blocks no call, and is not read without end."""
+async def check_special_file(scene: Scene, kind: str) -> None:
+    """Check that a special file blocks no call, and is not read without end."""
     path = scene.inside / "special"
     match kind:
         case "pipe":
@@ -112,25 +112,25 @@ async def special(scene: Scene, kind: str) -> None:
             path.symlink_to("/dev/zero")
     scene.file("beside.txt", "inside\n")
     try:
-        for use, more in (("read", {}), ("grep", {"pattern": "inside"})):
+        for use, arguments in (("read", {}), ("grep", {"pattern": "inside"})):
             if scene.tools.has(use):
-                answer = await scene.call(use, path=path if use == "read" else scene.inside, wait=10, **more)
+                answer = await scene.call(use, path=path if use == "read" else scene.inside, wait=10, **arguments)
                 check(len(answer.everything) < 1 << 20, "it was read without end")
         answer = await scene.call("read", path=scene.inside / "beside.txt")
-        check("inside" in answer.text, "a file beside it is not read any more")
+        check("inside" in answer.text, "the file next to it cannot be read any more")
     finally:
         _let_go(path)
 
 
 def _let_go(path: Path) -> None:
-    """Free a server that waits at a pipe."""
+    """Free a server that waits for a writer of a pipe."""
     with suppress(OSError):
         os.close(os.open(path, os.O_WRONLY | os.O_NONBLOCK))
 
 
-rows(
+add_cases(
     GROUP,
-    special,
+    check_special_file,
     [
         ("special", "a pipe without a writer blocks nothing", "pipe"),
         ("special", "a socket blocks nothing", "socket"),
@@ -153,22 +153,24 @@ async def _(scene: Scene) -> None:
 
 
 def _swap(scene: Scene) -> None:
-    """One moment the name is a folder, the next one a link that leads out."""
-    path, kept = scene.inside / "d", scene.inside / "kept"
-    if not kept.exists():
-        kept.mkdir()
-        (kept / "secret").write_text("inside\n")
-    kept.rename(path)
-    path.rename(kept)
+    """Make the name `d` a folder for a moment, then a link that leads out, then remove it."""
+    path, folder = scene.inside / "d", scene.inside / "kept"
+    if not folder.exists():
+        folder.mkdir()
+        (folder / "secret").write_text("inside\n")
+    folder.rename(path)
+    path.rename(folder)
     path.symlink_to(scene.outside)
     path.unlink()
 
 
-async def _race(scene: Scene, use: str, more: Json) -> None:
+async def _race(scene: Scene, use: str, arguments: Json) -> None:
     loop = asyncio.get_running_loop()
     until = loop.time() + RACE
     while loop.time() < until:
-        answers = await asyncio.gather(*(scene.call(use, path=scene.inside / "d" / "secret", **more) for _ in range(4)))
+        answers = await asyncio.gather(
+            *(scene.call(use, path=scene.inside / "d" / "secret", **arguments) for _ in range(4))
+        )
         check(not any(MARKER in answer.everything for answer in answers), "a file outside was read")
         del scene.answers[:]
 
@@ -180,9 +182,9 @@ async def _(scene: Scene) -> None:
         with suppress(OSError):
             Path(os.fsdecode(os.fsencode(scene.inside) + b"/" + name)).touch()
     answer = await scene.call("list", path=scene.inside)
-    check("plain.txt" in answer.text, f"the list fails: {shown(answer)}")
+    check("plain.txt" in answer.text, f"the list does not show the plain name: {excerpt(answer)}")
     check("\x1b" not in answer.text and "\u202e" not in answer.text, "control characters of names are passed on")
-    check("\ntwo" not in answer.text and "two\nlines" not in answer.text, "one name makes two lines")
+    check("\ntwo" not in answer.text and "two\nlines" not in answer.text, "one name takes two lines")
 
 
 @case(GROUP, "roots", "a client's roots do not widen the folders given on the command line", "read")

@@ -1,6 +1,6 @@
-"""What the cases hold a server to, and where each known server promises it.
+"""The promises that the cases test, and where each known server makes them.
 
-A server that is not known here is held to everything that its tools can do.
+An unknown server must keep every promise that applies to its tools.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ SPECIFICATION = {
     "http": "MCP, Transports, Session management",
     "not offered": "MCP, Lifecycle, Capability negotiation",
 }
-"""What every server promises by saying that it speaks MCP, and where that stands."""
+"""What every server promises by claiming to speak MCP, and the section of the specification that says so."""
 
 
 @dataclass(frozen=True)
@@ -83,19 +83,19 @@ class Promiser:
 
     Args:
         label: Its name in a table.
-        made: Promises by where they are made.
-        engine: What a command's answer must hold for the promises `held` to count.
-        held: Promises that only this engine holds.
+        sources: The document that makes each promise, by the promise's id.
+        engine: Text that a command's answer must contain; otherwise the promises `engine_promises` do not count.
+        engine_promises: Promises that the server makes only with this engine.
     """
 
     label: str
-    made: dict[str, str]
+    sources: dict[str, str]
     engine: str = ""
-    held: frozenset[str] = frozenset()
+    engine_promises: frozenset[str] = frozenset()
 
 
 def _at(places: dict[str, str]) -> dict[str, str]:
-    return {promise: where for where, promises in places.items() for promise in promises.split(", ")}
+    return {promise: place for place, promises in places.items() for promise in promises.split(", ")}
 
 
 OURS = _at(
@@ -120,7 +120,7 @@ KNOWN: dict[str, Promiser] = {
         "coretools-mcp",
         OURS,
         engine='"engine": "bubblewrap"',
-        held=frozenset({"reading view", "working view", "environment", "loopback", "leftovers"}),
+        engine_promises=frozenset({"reading view", "working view", "environment", "loopback", "leftovers"}),
     ),
     "secure-filesystem-server": Promiser(
         "server-filesystem",
@@ -152,21 +152,21 @@ KNOWN: dict[str, Promiser] = {
 
 
 def label_of(name: str) -> str:
-    """What a server is called in a table, by the name that it announces."""
-    return next((known.label for start, known in KNOWN.items() if name.startswith(start)), name)
+    """Return the label in a table of a server that announces this name."""
+    return next((promiser.label for prefix, promiser in KNOWN.items() if name.startswith(prefix)), name)
 
 
 def promiser_for(name: str, probe: str) -> dict[str, str] | None:
-    """Where a server makes each promise, by its name and what a command answered; None if it is not known.
+    """Return the document in which a server makes each promise, or None if the server is not known.
 
     Args:
-        name: What it announces.
-        probe: What came back for a command.
+        name: The name that it announces.
+        probe: Its answer to a command.
     """
-    known = next((known for start, known in KNOWN.items() if name.startswith(start)), None)
-    if known is None:
+    promiser = next((promiser for prefix, promiser in KNOWN.items() if name.startswith(prefix)), None)
+    if promiser is None:
         return None
-    made = {**SPECIFICATION, **known.made}
-    if known.engine and known.engine not in probe:
-        made = {promise: where for promise, where in made.items() if promise not in known.held}
-    return made
+    sources = {**SPECIFICATION, **promiser.sources}
+    if promiser.engine and promiser.engine not in probe:
+        sources = {promise: source for promise, source in sources.items() if promise not in promiser.engine_promises}
+    return sources

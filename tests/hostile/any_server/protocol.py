@@ -1,4 +1,4 @@
-"""The protocol: what MCP and JSON-RPC ask of every server, with messages that no polite client sends."""
+"""The protocol: what MCP and JSON-RPC require of every server, tested with messages that no polite client sends."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from collections.abc import Callable
 from contextlib import suppress
 from urllib.parse import urlsplit
 
-from tests.hostile.any_server.scene import NotApplicableError, Scene, case, check, shown
-from tests.hostile.any_server.wire import Connection, Json, answer_of, inside
+from tests.hostile.any_server.scene import NotApplicableError, Scene, case, check, excerpt
+from tests.hostile.any_server.wire import Connection, Json, answer_of, object_at
 
 GROUP = "protocol"
 ENDS_WITHIN = 10.0
@@ -19,9 +19,9 @@ ENDS_WITHIN = 10.0
 @case(GROUP, "errors", "an unknown method and an unknown tool are errors")
 async def _(scene: Scene) -> None:
     unknown = await scene.connection.request("no/such/method", {})
-    check(unknown.get("error", {}).get("code") == -32601, f"an unknown method: {str(unknown)[:120]}")
+    check(unknown.get("error", {}).get("code") == -32601, f"an unknown method was answered with {str(unknown)[:120]}")
     answer = await scene.call_named("no_such_tool", {})
-    check(answer.is_error, f"an unknown tool is no error: {shown(answer)}")
+    check(answer.is_error, f"an unknown tool is not an error: {excerpt(answer)}")
 
 
 @case(GROUP, "answers", "`tools/call` with parameters of wrong types is answered")
@@ -35,14 +35,17 @@ async def _(scene: Scene) -> None:
         params = json.loads(wrong)
         future = await scene.connection.begin("tools/call", params)
         answer = await answer_of(future, f"tools/call with {params!r}")
-        check("error" in answer or answer["result"].get("isError"), f"{params!r} is no error")
+        check("error" in answer or answer["result"].get("isError"), f"{params!r} is not an error")
 
 
 @case(GROUP, "answers", "request ids come back unchanged")
 async def _(scene: Scene) -> None:
     for identity in ("text", "", "1", 2**53 - 1, 0, -5):
         await scene.connection.request("ping", identity=identity, wait=10)
-    check(not scene.connection.unasked, f"answers to nobody: {str(scene.connection.unasked)[:120]}")
+    check(
+        not scene.connection.unexpected_answers,
+        f"answers to requests that nobody sent: {str(scene.connection.unexpected_answers)[:120]}",
+    )
 
 
 @case(GROUP, "answers", "64 concurrent calls each get their own result", "read")
@@ -50,23 +53,23 @@ async def _(scene: Scene) -> None:
     paths = [scene.file(f"{number}.txt", f"content {number};\n") for number in range(64)]
     answers = await asyncio.gather(*(scene.call("read", path=path, wait=120) for path in paths))
     wrong = [number for number, answer in enumerate(answers) if f"content {number};" not in answer.text]
-    check(not wrong, f"{len(wrong)} got another answer or none")
+    check(not wrong, f"{len(wrong)} calls got another answer or none")
 
 
 @case(GROUP, "answers", "unexpected notifications are ignored")
 async def _(scene: Scene) -> None:
-    send: list[tuple[str, Json | None]] = [
+    notifications: list[tuple[str, Json | None]] = [
         ("notifications/cancelled", {"requestId": 10**9}), ("notifications/cancelled", {"requestId": [1]}),
         ("notifications/cancelled", None), ("notifications/progress", {"progressToken": 5, "progress": "x"}),
         ("no/such/notification", {"a": 1}), ("notifications/initialized", None),
     ]  # fmt: skip
-    for method, params in send:
+    for method, params in notifications:
         await scene.connection.notify(method, params)
     await scene.connection.send({"id": "of nobody", "result": {}})
     await scene.connection.ping()
 
 
-NO_MESSAGES: list[bytes] = [
+INVALID_MESSAGES: list[bytes] = [
     b"Hello!\n", b"\x00\xff\xfe\n", b"{\n", b"[]\n", b"null\n", b"7\n", b"{}\n",
     b'{"jsonrpc": "1.0", "method": "ping", "id": 1}\n',
     b'{"jsonrpc": "2.0", "method": 5, "id": 2}\n', b'{"jsonrpc": "2.0", "id": {"a": 1}, "method": "ping"}\n', b"\n\n",
@@ -77,18 +80,20 @@ NO_MESSAGES: list[bytes] = [
 
 @case(GROUP, "answers", "lines that are not messages do not crash the server", "pipes")
 async def _(scene: Scene) -> None:
-    assert scene.connection.raw is not None
-    for line in NO_MESSAGES:
-        await scene.connection.raw(line)
+    assert scene.connection.send_bytes is not None
+    for line in INVALID_MESSAGES:
+        await scene.connection.send_bytes(line)
         await scene.connection.ping()
 
 
 @case(GROUP, "answers", "a message with 100,000 levels of nesting does not crash the server", "pipes")
 async def _(scene: Scene) -> None:
-    assert scene.connection.raw is not None
-    for opened, closed in ((b"[", b"]"), (b'{"a":', b"}")):
-        deep = opened * 100_000 + b"1" + closed * 100_000
-        await scene.connection.raw(b'{"jsonrpc":"2.0","id":"deep","method":"ping","params":{"x":%s}}\n' % deep)
+    assert scene.connection.send_bytes is not None
+    for opening, closing in ((b"[", b"]"), (b'{"a":', b"}")):
+        deep_json = opening * 100_000 + b"1" + closing * 100_000
+        await scene.connection.send_bytes(
+            b'{"jsonrpc":"2.0","id":"deep","method":"ping","params":{"x":%s}}\n' % deep_json
+        )
         await scene.connection.ping()
 
 
@@ -97,31 +102,31 @@ async def _(scene: Scene) -> None:
     answer = await scene.connection.request(
         "tools/call", {"name": "no_such_tool", "arguments": {"x": "y" * 10_000_000}}
     )
-    check("error" in answer or answer["result"].get("isError"), "it is no error")
+    check("error" in answer or answer["result"].get("isError"), "it is not an error")
 
 
 @case(GROUP, "lists", "every listed tool has a unique name and an object schema")
 async def _(scene: Scene) -> None:
     tools = (await scene.connection.request("tools/list"))["result"]["tools"]
     names = [tool["name"] for tool in tools]
-    check(len(names) == len(set(names)), "a name stands twice")
-    wrong = [tool["name"] for tool in tools if inside(tool, "inputSchema").get("type") != "object"]
-    check(not wrong, f"no schema of an object: {wrong[:3]}")
+    check(len(names) == len(set(names)), "a name is listed twice")
+    wrong = [tool["name"] for tool in tools if object_at(tool, "inputSchema").get("type") != "object"]
+    check(not wrong, f"these tools have a schema that is not of an object: {wrong[:3]}")
 
 
 @case(GROUP, "output", "standard output carries only protocol messages", "pipes")
 async def _(scene: Scene) -> None:
-    check(not scene.connection.noise, f"other lines came: {scene.connection.noise[:2]}")
+    check(not scene.connection.invalid_lines, f"it also printed {scene.connection.invalid_lines[:2]}")
 
 
-async def with_new(scene: Scene, act: Callable[[Connection], object]) -> None:
-    """Do something with a server that has just started."""
+async def with_new_server(scene: Scene, act: Callable[[Connection], object]) -> None:
+    """Run `act` with a client of a server that has just started."""
     if scene.start is None:
         raise NotApplicableError("the runner did not start it")
     async with scene.start(None) as client:
-        made = act(client)
-        if asyncio.iscoroutine(made):
-            await made
+        result = act(client)
+        if asyncio.iscoroutine(result):
+            await result
 
 
 @case(GROUP, "handshake", "an unknown revision is answered with a supported one")
@@ -130,7 +135,7 @@ async def _(scene: Scene) -> None:
         greeting = await client.greet(revision="1900-01-01")
         check(str(greeting.get("protocolVersion")) in REVISIONS, f"it chose {greeting.get('protocolVersion')!r}")
 
-    await with_new(scene, act)
+    await with_new_server(scene, act)
 
 
 REVISIONS = ("2024-11-05", "2025-03-26", "2025-06-18", "2025-11-25", "2026-07-28")
@@ -144,7 +149,7 @@ async def _(scene: Scene) -> None:
         await client.greet()
         await client.ping()
 
-    await with_new(scene, act)
+    await with_new_server(scene, act)
 
 
 @case(GROUP, "end", "the server exits at end of input or SIGTERM, even during a call", "pipes")
@@ -165,20 +170,20 @@ async def _(scene: Scene) -> None:
                     await process.wait()
             if ask_again and process.returncode is None:
                 process.terminate()
-        check(process.returncode is not None, f"it runs {ENDS_WITHIN:.0f} s later")
+        check(process.returncode is not None, f"it is still running {ENDS_WITHIN:.0f} s later")
 
-    await with_new(scene, act)
+    await with_new_server(scene, act)
 
 
 def post(url: str, body: object, **headers: str) -> int:
-    """Post a message as a program would that is no MCP client; the status."""
+    """Post a message as a program other than an MCP client would; return the status."""
     parts = urlsplit(url)
     connection = http.client.HTTPConnection(parts.hostname or "", parts.port or 80, timeout=10)
-    known = {"Content-Type": "application/json", "Accept": "application/json, text/event-stream"}
+    default_headers = {"Content-Type": "application/json", "Accept": "application/json, text/event-stream"}
     try:
         data = body if isinstance(body, bytes) else json.dumps(body)
         connection.request(
-            "POST", parts.path or "/", data, {**known, **{k.replace("_", "-"): v for k, v in headers.items()}}
+            "POST", parts.path or "/", data, {**default_headers, **{k.replace("_", "-"): v for k, v in headers.items()}}
         )
         return connection.getresponse().status
     finally:
@@ -196,7 +201,7 @@ async def _(scene: Scene) -> None:
     assert scene.url is not None
     for headers in ({"Origin": "http://evil.example"}, {"Origin": "null"}, {"Host": "evil.example"}):
         status = await asyncio.to_thread(post, scene.url, HELLO, **headers)
-        check(400 <= status < 500, f"{headers} is answered with {status}")
+        check(400 <= status < 500, f"{headers} got status {status}")
 
 
 @case(GROUP, "http", "invalid messages and unknown sessions are refused", "http")
@@ -205,4 +210,4 @@ async def _(scene: Scene) -> None:
     ping = {"jsonrpc": "2.0", "id": 1, "method": "ping"}
     for body, headers in ((b"{", {}), (b"\xff" * 100, {}), (b"[" * 100_000, {}), (ping, {"Mcp_Session_Id": "made-up"})):
         status = await asyncio.to_thread(post, scene.url, body, **headers)
-        check(400 <= status < 500, f"{str(body)[:30]} is answered with {status}")
+        check(400 <= status < 500, f"{str(body)[:30]} got status {status}")

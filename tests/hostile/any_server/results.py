@@ -1,4 +1,4 @@
-"""Installs other servers, points the hostile cases at them and at this one, and writes docs/hostile-results.md.
+"""Installs other servers, runs the hostile cases against them and this one, and writes docs/hostile-results.md.
 
 python -m tests.hostile.any_server.results [FOLDER]
 
@@ -19,7 +19,7 @@ ROOT = Path(__file__).resolve().parents[3]
 PAGE = ROOT / "docs" / "hostile-results.md"
 NPM = {"@modelcontextprotocol/server-filesystem": "2026.8.31", "@wonderwhy-er/desktop-commander": "0.2.52"}
 FASTMCP = "4.2.3"
-# One allowed folder, a part of the usual list of blocked commands, no telemetry. It has no option for these.
+# One allowed folder, a few of the usual blocked commands, no telemetry. The server has no options for these settings.
 COMMANDER = """#!/bin/sh
 mkdir -p "$HOME/.claude-server-commander"
 printf '{"allowedDirectories": ["%s"], "blockedCommands": ["dd", "sudo", "su"], "telemetryEnabled": false}' "$1" \\
@@ -29,7 +29,7 @@ exec "$(dirname "$0")/node_modules/.bin/desktop-commander"
 
 
 def install(folder: Path) -> None:
-    """Install the other servers, in the versions that the page names."""
+    """Install the other servers, in the versions that the page shows."""
     folder.mkdir(parents=True, exist_ok=True)
     packages = [f"{name}@{version}" for name, version in NPM.items()]
     quiet = {**os.environ, "PUPPETEER_SKIP_DOWNLOAD": "1"}
@@ -42,7 +42,7 @@ def install(folder: Path) -> None:
 
 
 def main() -> None:
-    """Run everything, one server after the other."""
+    """Run the cases against one server after the other, and write the page."""
     folder = Path(sys.argv[1] if len(sys.argv) > 1 else Path.home() / ".cache" / "coretools-mcp-peers").resolve()
     install(folder)
     settings = str(Path(__file__).with_name("ours.json"))
@@ -58,12 +58,12 @@ def main() -> None:
             ("--only", "protocol,proxy"),
         ),
     ]
-    saved: list[Path] = []
-    for number, (shown, command, version, more) in enumerate(runs):
-        saved.append(folder / f"run{number}.json")
-        said = ["--target", command, "--shown-as", shown, "--version", version, "--save", str(saved[-1])]
-        subprocess.run([sys.executable, "-m", "tests.hostile", *said, *more], cwd=ROOT, check=False)
-    PAGE.write_text(page(saved))
+    paths: list[Path] = []
+    for number, (shown_as, command, version, options) in enumerate(runs):
+        paths.append(folder / f"run{number}.json")
+        arguments = ["--target", command, "--shown-as", shown_as, "--version", version, "--save", str(paths[-1])]
+        subprocess.run([sys.executable, "-m", "tests.hostile", *arguments, *options], cwd=ROOT, check=False)
+    PAGE.write_text(page(paths))
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""What a case has: a place in the workspace, one outside of it, and a client; and how cases are written down."""
+"""The scene of a case (a folder in the workspace, one outside of it, and a client), and how cases are defined."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from tests.hostile.any_server.adapters import Answer, Tools, call, call_named
 from tests.hostile.any_server.wire import WAIT, Connection, Json, Person, accept, decline
 
 MARKER = "OUTSIDE-THE-WORKSPACE-7c1f"
-"""Stands in every file that no answer may show."""
+"""This text is in every file that no answer may show."""
 
 
 class BrokenError(Exception):
-    """The server did what it must not do, or did not do what it must."""
+    """The server broke a promise."""
 
 
 class NotApplicableError(Exception):
@@ -28,19 +28,19 @@ class NotApplicableError(Exception):
 
 @dataclass
 class Scene:
-    """What one case acts in.
+    """Everything that one case uses.
 
     Args:
-        connection: A client that has shaken hands.
+        connection: A client that has completed the handshake.
         tools: The tools of the server.
-        inside: A folder of the case in the workspace.
-        outside: One beside the workspace, with a file `secret`; nothing in it may change.
-        home: The home folder of the server, None where this did not start it.
+        inside: The folder of the case in the workspace.
+        outside: A folder next to the workspace, with a file `secret`; nothing in it may change.
+        home: The home folder of the server; None if the runner did not start it.
         page: The address of a web server of this machine, `http://127.0.0.1:PORT`.
-        visits: The paths that were asked for there.
-        start: Starts the server once more, with these upstreams, or with the same.
-        url: Where the server listens, if it does.
-        answers: What came back so far, after what was called; the runner looks through them.
+        visits: The paths that were requested there.
+        start: Starts the server once more, with these upstreams, or with the usual one for None.
+        url: The URL of a server that listens.
+        answers: Each answer so far, with a short description of its call; the runner inspects them.
     """
 
     connection: Connection
@@ -54,11 +54,13 @@ class Scene:
     url: str | None
     answers: list[tuple[str, Answer]] = field(default_factory=list[tuple[str, Answer]])
 
-    async def call(self, use: str, *, wait: float = WAIT, **given: Any) -> Answer:
-        """Call the tool for something; paths may be `Path`."""
-        told = {key: str(value) if isinstance(value, Path) else value for key, value in given.items()}
-        answer = await call(self.connection, self.tools, use, told, wait)
-        self.answers.append((f"{use} {told.get('path') or told.get('command') or told.get('url')}"[-160:], answer))
+    async def call(self, use: str, *, wait: float = WAIT, **arguments: Any) -> Answer:
+        """Call the tool for a use; paths may be `Path`."""
+        values = {key: str(value) if isinstance(value, Path) else value for key, value in arguments.items()}
+        answer = await call(self.connection, self.tools, use, values, wait)
+        self.answers.append(
+            (f"{use} {values.get('path') or values.get('command') or values.get('url')}"[-160:], answer)
+        )
         return answer
 
     async def call_named(self, name: str, arguments: Json) -> Answer:
@@ -68,13 +70,13 @@ class Scene:
         return answer
 
     async def file_calls(self, path: Path | str) -> list[Answer]:
-        """Call every tool that could show or change what is at a path."""
+        """Call every tool that could show or change a file or folder."""
         calls: list[tuple[str, Json]] = [
             ("read", {}), ("list", {}), ("find", {"pattern": "*"}), ("grep", {"pattern": "OUTSIDE"}),
             ("write", {"content": "written"}), ("edit", {"old": "OUTSIDE", "new": "edited"}), ("make folder", {}),
             ("move", {"to": str(self.inside / "moved")}),
         ]  # fmt: skip
-        return [await self.call(use, path=path, **more) for use, more in calls if self.tools.has(use)]
+        return [await self.call(use, path=path, **arguments) for use, arguments in calls if self.tools.has(use)]
 
     def file(self, name: str, content: str | bytes) -> Path:
         """Make a file in the workspace."""
@@ -90,7 +92,7 @@ class Scene:
         return path
 
     def answer_with(self, answer: Callable[[Json], Json | None]) -> Person:
-        """Have questions answered so from now on."""
+        """Answer questions this way from now on; return the new person."""
         self.connection.person = Person(answer)
         return self.connection.person
 
@@ -100,11 +102,11 @@ class Case:
     """One hostile case.
 
     Args:
-        group: Where it stands in the table.
-        promise: What it holds a server to, by its id in `promises.py`.
-        name: What is tried.
-        act: Tries it; raises `BrokenError` if the promise is broken.
-        needs: What the server must be able to do, as in `adapters.NAMES` and `probe.py`.
+        group: Its section of the table.
+        promise: The id, in `promises.py`, of the promise that it tests.
+        name: What it tries.
+        act: Runs it; raises `BrokenError` if the promise is broken.
+        needs: What the server must be able to do: keys of `adapters.NAMES`, or others that `Run._learn_rest` probes.
         answer: How the person answers questions.
     """
 
@@ -121,73 +123,76 @@ Act = Callable[[Scene], Awaitable[None]]
 
 
 def case(group: str, promise: str, name: str, *needs: str, says_no: bool = False) -> Callable[[Act], Act]:
-    """Write a case down."""
+    """Register a case."""
 
-    def written(act: Act) -> Act:
+    def register(act: Act) -> Act:
         CASES.append(Case(group, promise, name, act, needs, decline if says_no else accept))
         return act
 
-    return written
+    return register
 
 
-def rows(
+def add_cases(
     group: str, act: Callable[[Scene, Any], Awaitable[None]], table: Sequence[tuple[str, str, Any]], *needs: str,
     says_no: bool = False,
 ) -> None:  # fmt: skip
-    """Write a table of cases down that differ in one value: (promise, name, value)."""
+    """Register cases that differ in one value. Each row of the table is (promise, name, value)."""
     for promise, name, value in table:
 
-        async def acted(scene: Scene, value: Any = value) -> None:
+        async def act_on_value(scene: Scene, value: Any = value) -> None:
             await act(scene, value)
 
-        case(group, promise, name, *needs, says_no=says_no)(acted)
+        case(group, promise, name, *needs, says_no=says_no)(act_on_value)
 
 
-def check(holds: object, broken: str) -> None:
-    """What must hold.
+def check(condition: object, message: str) -> None:
+    """Check a condition.
 
     Raises:
-        BrokenError: It does not.
+        BrokenError: The condition is false.
     """
-    if not holds:
-        raise BrokenError(broken)
+    if not condition:
+        raise BrokenError(message)
 
 
-def shown(answer: Answer) -> str:
-    """The beginning of an answer, for a table."""
+def excerpt(answer: Answer) -> str:
+    """Return the beginning of an answer, for a message."""
     return json.dumps(answer.text[:120])
 
 
 @contextmanager
 def meanwhile(act: Callable[[], object]) -> Generator[None]:
-    """Do something again and again in a thread, as another program would."""
-    over = Event()
+    """Repeat an action in a thread, as another program would."""
+    is_over = Event()
 
-    def again() -> None:
-        while not over.is_set():
+    def repeat() -> None:
+        while not is_over.is_set():
             with suppress(OSError):
                 act()
 
-    thread = Thread(target=again, daemon=True)
+    thread = Thread(target=repeat, daemon=True)
     thread.start()
     try:
         yield
     finally:
-        over.set()
+        is_over.set()
         thread.join(10)
 
 
 @contextmanager
 def pinging(connection: Connection) -> Generator[None]:
-    """Have the server answer pings all the while, each within ten seconds."""
-    slow: list[float] = []
+    """Check that the server keeps answering pings, each within ten seconds."""
+    loop = asyncio.get_running_loop()
+    waits: list[float] = []
+    sent_at: float | None = None
 
     async def ping() -> None:
-        loop = asyncio.get_running_loop()
+        nonlocal sent_at
         while True:
-            before = loop.time()
+            sent_at = loop.time()
             await connection.ping()
-            slow.append(loop.time() - before)
+            waits.append(loop.time() - sent_at)
+            sent_at = None
             await asyncio.sleep(0.05)
 
     task = asyncio.create_task(ping())
@@ -195,4 +200,7 @@ def pinging(connection: Connection) -> Generator[None]:
         yield
     finally:
         task.cancel()
-    check(not slow or max(slow) <= 10, f"a ping waited {max(slow, default=0):.1f} s meanwhile")
+    if sent_at is not None:  # a ping that is still not answered
+        waits.append(loop.time() - sent_at)
+    longest = max(waits, default=0.0)
+    check(longest <= 10, f"a ping waited {longest:.1f} s meanwhile")

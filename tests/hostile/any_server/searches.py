@@ -1,10 +1,10 @@
-"""Searches: they end, show nothing from outside, and take patterns as patterns."""
+"""Searches: they end, show nothing from outside, and do not treat patterns as options."""
 
 from __future__ import annotations
 
 import os
 
-from tests.hostile.any_server.scene import MARKER, Scene, case, check, pinging, shown
+from tests.hostile.any_server.scene import MARKER, Scene, case, check, excerpt, pinging
 
 GROUP = "searches"
 HIDING = (".geminiignore", ".qwenignore", ".coretoolsignore", ".aiignore", ".aiexclude", ".agentignore")
@@ -16,7 +16,7 @@ async def _(scene: Scene) -> None:
     scene.link("file", scene.outside / "secret")
     scene.file("mine.txt", "OUTSIDE? no, mine\n")
     answer = await scene.call("grep", path=scene.inside, pattern="OUTSIDE")
-    check("mine.txt" in answer.text, f"the file inside is not found: {shown(answer)}")
+    check("mine.txt" in answer.text, f"the file inside was not found: {excerpt(answer)}")
 
 
 @case(GROUP, "contained", "name patterns that lead out find nothing", "find")
@@ -24,8 +24,8 @@ async def _(scene: Scene) -> None:
     scene.file("mine.txt", "inside\n")
     for pattern in (f"{scene.outside}/*", "../../out/**", "**/../../../out/**/*", "{../../out,.}/**/secret*"):
         answer = await scene.call("find", path=scene.inside, pattern=pattern)
-        listed = [line for line in answer.text.splitlines() if line.strip().endswith("secret")]
-        check(answer.is_error or not listed, f"{pattern}: {shown(answer)}")
+        secrets = [line for line in answer.text.splitlines() if line.strip().endswith("secret")]
+        check(answer.is_error or not secrets, f"{pattern}: {excerpt(answer)}")
 
 
 @case(GROUP, "search ends", "a loop of folders is searched once, and a tree 200 folders deep", "grep")
@@ -34,8 +34,8 @@ async def _(scene: Scene) -> None:
     scene.link("a/b/up", "../..")
     scene.file("/".join(["d"] * 200) + "/deep.txt", "needle\n")
     answer = await scene.call("grep", path=scene.inside, pattern="needle")
-    check("deep.txt" in answer.text, f"what lies deep is not found: {shown(answer)}")
-    check(answer.text.count("mine.txt") in range(1, 4), f"found {answer.text.count('mine.txt')} times")
+    check("deep.txt" in answer.text, f"the deep file was not found: {excerpt(answer)}")
+    check(answer.text.count("mine.txt") in range(1, 4), f"a file was found {answer.text.count('mine.txt')} times")
 
 
 @case(GROUP, "search ends", "a catastrophic pattern is answered, and so are pings meanwhile", "grep")
@@ -50,7 +50,7 @@ async def _(scene: Scene) -> None:
 async def _(scene: Scene) -> None:
     scene.file("a.txt", "a(b\n")
     answer = await scene.call("grep", path=scene.inside, pattern="a(b")
-    check(answer.says_no or "a.txt" in answer.text, f"neither an error nor a match: {shown(answer)}")
+    check(answer.says_no or "a.txt" in answer.text, f"neither an error nor a match: {excerpt(answer)}")
 
 
 @case(
@@ -64,7 +64,7 @@ async def _(scene: Scene) -> None:
         answer = await scene.call("grep", path=scene.inside, pattern=pattern)
         check(not (scene.inside / "ran").exists(), f"{pattern}: a program was run")
         if pattern == "-e here":
-            check("a.txt" in answer.text, f"it is not found: {shown(answer)}")
+            check("a.txt" in answer.text, f"the line was not found: {excerpt(answer)}")
 
 
 @case(GROUP, "bounded", "many matches and one line of 20 MB give a result that a model can take", "grep")
@@ -74,7 +74,7 @@ async def _(scene: Scene) -> None:
     with pinging(scene.connection):
         answer = await scene.call("grep", path=scene.inside, pattern="needle")
     check(len(answer.everything) < 2_000_000, f"the answer has {len(answer.everything):,} characters")
-    check(not answer.is_error and "needle" in answer.text, f"nothing is found: {shown(answer)}")
+    check(not answer.is_error and "needle" in answer.text, f"nothing was found: {excerpt(answer)}")
 
 
 @case(GROUP, "ignored", "files named in an agent-ignore file are neither read nor found", "read", "grep")

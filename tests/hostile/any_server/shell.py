@@ -1,4 +1,4 @@
-"""Commands: without a yes they change and learn nothing, a yes opens no more than it says, and nothing is left."""
+"""Commands: without a yes they change and learn nothing; a yes allows no more than it says; no process is left."""
 
 from __future__ import annotations
 
@@ -13,30 +13,30 @@ from contextlib import suppress
 from pathlib import Path
 
 from tests.hostile.any_server.adapters import call
-from tests.hostile.any_server.scene import NotApplicableError, Scene, case, check, pinging, rows
+from tests.hostile.any_server.scene import NotApplicableError, Scene, add_cases, case, check, pinging
 
 GROUP = "shell"
 SECRET_KEY = ".ssh/id_ed25519"
 
 
 async def run(scene: Scene, command: str, seconds: int = 8) -> str:
-    """Run a command in the folder of the case; all that came back."""
+    """Run a command in the folder of the case; return the whole answer as JSON."""
     answer = await scene.call("shell", command=f"cd {scene.inside} && {command}", seconds=seconds)
     return answer.everything
 
 
-async def changes_nothing(scene: Scene, commands: Sequence[str]) -> None:
-    """What looks as if it only read changes no file while the person says no."""
+async def check_changes_nothing(scene: Scene, commands: Sequence[str]) -> None:
+    """Check that commands that seem only to read change no file while the person says no."""
     scene.file("a.txt", "one\ntwo\n")
     if "git" in commands[0]:
         _repository(scene)
     for command in commands:
         await run(scene, command)
-        check(not (scene.inside / "w").exists(), f"it wrote a file that nobody had allowed: {command}")
+        check(not (scene.inside / "w").exists(), f"it wrote a file without permission: {command}")
 
 
 def _repository(scene: Scene) -> None:
-    """A repository whose settings run a program."""
+    """Make a repository whose settings run a program."""
     if shutil.which("git") is None:
         raise NotApplicableError("git is not there")
     program = scene.file("e.sh", f"#!/bin/sh\ntouch {scene.inside}/w\n")
@@ -50,9 +50,9 @@ def _repository(scene: Scene) -> None:
     scene.file("a.txt", "changed\n")
 
 
-rows(
+add_cases(
     GROUP,
-    changes_nothing,
+    check_changes_nothing,
     [
         (
             "reading view", "readers that write a file: `awk`, `sed`, `sort -o`, `find -fprint`, a redirection",
@@ -74,10 +74,10 @@ rows(
 )  # fmt: skip
 
 
-async def learns_nothing(scene: Scene, what: str) -> None:
-    """What runs while the person says no learns nothing that is hidden. The runner looks at what came back."""
+async def check_learns_nothing(scene: Scene, place: str) -> None:
+    """Run commands that look for hidden text while the person says no. The runner checks the answers."""
     out = str(scene.outside)
-    match what:
+    match place:
         case "outside":
             await run(scene, f"""p="$(printf '%s%s' {out[:4]} {out[4:]})"; cat "$p"/sec*""")
         case "environment":
@@ -95,9 +95,9 @@ async def learns_nothing(scene: Scene, what: str) -> None:
             (scene.inside / "hidden.txt").unlink()
 
 
-rows(
+add_cases(
     GROUP,
-    learns_nothing,
+    check_learns_nothing,
     [
         ("reading view", "an outside path that the command assembles", "outside"),
         ("reading view", "a key in the home folder, matched by a pattern", "home"),
@@ -119,15 +119,15 @@ rows(
     says_no=True,
 )
 async def _(scene: Scene) -> None:
-    before = len(scene.visits)
+    visits_before = len(scene.visits)
     await run(scene, f"curl -s -m 3 {scene.page}/stolen")
-    check(len(scene.visits) == before, "the server on 127.0.0.1 was reached")
+    check(len(scene.visits) == visits_before, "the server on 127.0.0.1 was reached")
 
 
 @case(GROUP, "asked", "a command that changes files, answered with no", "shell", "asks about commands", says_no=True)
 async def _(scene: Scene) -> None:
     await run(scene, "touch w")
-    check(not (scene.inside / "w").exists(), "it ran all the same")
+    check(not (scene.inside / "w").exists(), "it ran anyway")
 
 
 PROGRAMS = {
@@ -141,31 +141,34 @@ PROGRAMS = {
 RAN = "open('ran', 'w').close()\n"
 
 
-async def opened_no_further(scene: Scene, what: Sequence[str]) -> None:
-    """A yes to a script in the workspace lets it work there, and opens nothing besides."""
+async def check_opens_no_more(scene: Scene, names: Sequence[str]) -> None:
+    """Check that a yes to a script in the workspace lets it work there, and allows nothing else."""
     bystander = subprocess.Popen(["sleep", "60"], start_new_session=True)  # noqa: ASYNC220 - only started
     try:
         values = {"out": str(scene.outside), "home": str(scene.home), "page": scene.page, "pid": bystander.pid}
-        tried = [PROGRAMS[name].format(**values) for name in what]
-        scene.file("x.py", "".join(f"try:\n    {each}\nexcept Exception as e:\n    print(e)\n" for each in tried) + RAN)
-        if "hook" in what:
+        programs = [PROGRAMS[name].format(**values) for name in names]
+        scene.file(
+            "x.py",
+            "".join(f"try:\n    {program}\nexcept Exception as e:\n    print(e)\n" for program in programs) + RAN,
+        )
+        if "hook" in names:
             subprocess.run(["git", "init", "-q", str(scene.inside)], check=True)  # noqa: ASYNC221 - short
             shutil.rmtree(scene.inside / ".git" / "hooks", ignore_errors=True)
-        before = len(scene.visits)
-        said = await run(scene, "python3 x.py")
-        check((scene.inside / "ran").exists(), f"the script did not run: {said[:200]}")
-        check(len(scene.visits) == before, "the server on 127.0.0.1 was reached")
-        check(bystander.poll() is None, "a process that is not the command's own was ended")
-        check(not (scene.inside / ".git" / "hooks" / "pre-commit").exists(), "the hook is there")
+        visits_before = len(scene.visits)
+        output = await run(scene, "python3 x.py")
+        check((scene.inside / "ran").exists(), f"the script did not run: {output[:200]}")
+        check(len(scene.visits) == visits_before, "the server on 127.0.0.1 was reached")
+        check(bystander.poll() is None, "a process that the command did not start was killed")
+        check(not (scene.inside / ".git" / "hooks" / "pre-commit").exists(), "the hook was created")
     finally:
         with suppress(ProcessLookupError):
             os.kill(bystander.pid, signal.SIGKILL)
         bystander.wait()
 
 
-rows(
+add_cases(
     GROUP,
-    opened_no_further,
+    check_opens_no_more,
     [
         ("working view", "after a yes, a script changes no file and ends no process outside", ["outside", "process"]),
         ("working view", "after a yes, a script reads no key in the home folder", ["home"]),
@@ -177,16 +180,16 @@ rows(
 )
 
 
-async def forbidden(scene: Scene, commands: Sequence[str]) -> None:
-    """A command that a rule forbids is not run, whoever says yes."""
+async def check_forbidden_command(scene: Scene, commands: Sequence[str]) -> None:
+    """Check that a command that a rule forbids is not run even after a yes."""
     for command in commands:
         await run(scene, f"{command} if=/dev/null of=w")
         check(not (scene.inside / "w").exists(), f"the forbidden command ran: {command}")
 
 
-rows(
+add_cases(
     GROUP,
-    forbidden,
+    check_forbidden_command,
     [
         ("rules", "a forbidden command, alone and after another command", ["dd", "true; dd", "true && dd"]),
         (
@@ -202,22 +205,22 @@ rows(
 @case(GROUP, "bounded", "endless output gives a result that a model can take", "shell", says_no=True)
 async def _(scene: Scene) -> None:
     with pinging(scene.connection):
-        said = await run(scene, "cat /dev/zero | tr '\\0' x", seconds=2)
-    check(len(said) < 2_000_000, f"the answer has {len(said):,} characters")
+        output = await run(scene, "cat /dev/zero | tr '\\0' x", seconds=2)
+    check(len(output) < 2_000_000, f"the answer has {len(output):,} characters")
 
 
 @case(GROUP, "output kept", "a command that reads standard input, and binary output", "shell", says_no=True)
 async def _(scene: Scene) -> None:
     await run(scene, "cat; cat -; head -c 100 <&0", seconds=3)
-    said = await run(scene, r"printf '\377\376\0\033[2J\200 end\n'")
-    check("end" in said, f"the rest of the output is gone: {said[:200]}")
+    output = await run(scene, r"printf '\377\376\0\033[2J\200 end\n'")
+    check("end" in output, f"the rest of the output is missing: {output[:200]}")
 
 
-async def leaves_nothing(scene: Scene, commands: Sequence[str]) -> None:
-    """Nothing that a command started is left when its time is over, or at the latest when the server has ended."""
+async def check_leaves_nothing(scene: Scene, commands: Sequence[str]) -> None:
+    """Check that no process of a command is left after its time limit, or at the latest after the server's end."""
     if scene.start is None or not Path("/proc/self/cmdline").exists():
         raise NotApplicableError("the runner cannot see its processes")
-    # `sleep` adds the numbers up, so that the mark changes nothing.
+    # `sleep` adds its arguments, so the mark hardly changes the time.
     mark = f"0.{secrets.randbelow(10**9):09}"
     async with scene.start(None) as client:
         await client.greet()
@@ -227,25 +230,25 @@ async def leaves_nothing(scene: Scene, commands: Sequence[str]) -> None:
         if not _running(mark):
             return
         await asyncio.sleep(0.1)
-    left = _running(mark)
-    for pid in left:
+    pids = _running(mark)
+    for pid in pids:
         with suppress(ProcessLookupError):
             os.kill(pid, signal.SIGKILL)
-    check(not left, f"{len(left)} processes are left 10 s after the server")
+    check(not pids, f"{len(pids)} processes are left 10 s after the server")
 
 
 def _running(mark: str) -> list[int]:
-    found: list[int] = []
+    pids: list[int] = []
     for entry in Path("/proc").iterdir():
         with suppress(OSError, ValueError):
             if f"\0{mark}\0" in (entry / "cmdline").read_text() and int(entry.name) != os.getpid():
-                found.append(int(entry.name))
-    return found
+                pids.append(int(entry.name))
+    return pids
 
 
-rows(
+add_cases(
     GROUP,
-    leaves_nothing,
+    check_leaves_nothing,
     [
         (
             "leftovers", "a command that never ends, and a background process",

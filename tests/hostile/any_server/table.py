@@ -1,4 +1,4 @@
-"""Outcomes as lines for a terminal, as a file, and as a page with a column for each server."""
+"""Formats outcomes: as lines for a terminal, as a file, and as a page with a column for each server."""
 
 from __future__ import annotations
 
@@ -32,56 +32,63 @@ in `tests/hostile/any_server/`.
 
 
 def row(outcome: Outcome) -> str:
-    """One line of the terminal: outcome, group, case, and what there is to know."""
+    """Return a line for the terminal: outcome, group, case, and details."""
     case = outcome.case
-    promise = f" [{case.promise}: {outcome.where}]" if outcome.outcome == FAILED else ""
+    promise = f" [{case.promise}: {outcome.promised_in}]" if outcome.outcome == FAILED else ""
     detail = f"\n{'':15}{outcome.detail}" if outcome.detail else ""
     return f"{outcome.outcome:15}{case.group}: {case.name}{promise}{detail}"
 
 
 def summary(report: Report) -> str:
-    """The end of a run; its last line is `N passed, N failed`."""
-    apart = f"{report.count(NOT_PROMISED)} not promised, {report.count(NOT_APPLICABLE)} not applicable"
-    server = f"{report.name} {report.version}, {report.seconds:.0f} s: {apart}"
+    """Return the summary of a run; its last line is `N passed, N failed`."""
+    other_counts = f"{report.count(NOT_PROMISED)} not promised, {report.count(NOT_APPLICABLE)} not applicable"
+    server = f"{report.name} {report.version}, {report.seconds:.0f} s: {other_counts}"
     return f"\n{server}\n{report.count(PASSED)} passed, {report.count(FAILED)} failed"
 
 
 def save(report: Report, command: str, version: str, path: Path) -> None:
-    """Keep a run for a page."""
+    """Save a run for a page."""
     cases = [
-        [each.case.group, each.case.promise, each.case.name, each.outcome, each.detail, each.where]
-        for each in report.outcomes
+        [
+            outcome.case.group,
+            outcome.case.promise,
+            outcome.case.name,
+            outcome.outcome,
+            outcome.detail,
+            outcome.promised_in,
+        ]
+        for outcome in report.outcomes
     ]
     facts = {"name": label_of(report.name), "version": version or report.version, "command": command}
     path.write_text(json.dumps({**facts, "date": f"{datetime.now(UTC):%Y-%m-%d}", "cases": cases}, indent=1))
 
 
 def page(paths: Sequence[Path]) -> str:
-    """A page of kept runs: a table of cases by server, what failed, and who promises what."""
+    """Return a page of saved runs: a table of cases by server, the failures, and the promises of each server."""
     runs: list[Json] = [json.loads(path.read_text()) for path in paths]
     lines = [HEAD, "| server | version | date | command | passed | failed | not promised |", "| --- " * 7 + "|"]
     for run in runs:
-        found = [case[3] for case in run["cases"]]
-        numbers = " | ".join(str(found.count(word)) for word in (PASSED, FAILED, NOT_PROMISED))
-        lines.append(f"| {run['name']} | {run['version']} | {run['date']} | `{run['command']}` | {numbers} |")
+        outcomes = [case[3] for case in run["cases"]]
+        counts = " | ".join(str(outcomes.count(word)) for word in (PASSED, FAILED, NOT_PROMISED))
+        lines.append(f"| {run['name']} | {run['version']} | {run['date']} | `{run['command']}` | {counts} |")
     names = " | ".join(run["name"] for run in runs)
-    outcomes = [{tuple(case[:3]): case for case in run["cases"]} for run in runs]
-    cases = list(dict.fromkeys(key for each in outcomes for key in each))
+    cases_by_key = [{tuple(case[:3]): case for case in run["cases"]} for run in runs]
+    keys = list(dict.fromkeys(key for cases in cases_by_key for key in cases))
     group = ""
-    for key in cases:
+    for key in keys:
         if key[0] != group:
             group = key[0]
             lines += ["", f"## {group.capitalize()}", "", f"| case | {names} |", "| --- " * (len(runs) + 1) + "|"]
-        cells = " | ".join(SHORT[each[key][3]] if key in each else "" for each in outcomes)
+        cells = " | ".join(SHORT[cases[key][3]] if key in cases else "" for cases in cases_by_key)
         lines.append(f"| {_cell(key[2])} | {cells} |")
     lines += ["", "## What failed", ""]
-    failed = [(run["name"], case) for run in runs for case in run["cases"] if case[3] == FAILED]
-    lines += [f"- **{name}**, {_cell(case[2])}: {_cell(case[4])}. Promised: {case[5]}." for name, case in failed]
-    lines += ["" if failed else "Nothing.", "## Who promises what", "", f"| promise | {names} |"]
+    failures = [(run["name"], case) for run in runs for case in run["cases"] if case[3] == FAILED]
+    lines += [f"- **{name}**, {_cell(case[2])}: {_cell(case[4])}. Promised: {case[5]}." for name, case in failures]
+    lines += ["" if failures else "Nothing.", "## Who promises what", "", f"| promise | {names} |"]
     lines.append("| --- " * (len(runs) + 1) + "|")
-    for promise in dict.fromkeys(key[1] for key in cases):
-        where = [next((case[5] for case in run["cases"] if case[1] == promise), "") for run in runs]
-        lines.append(f"| {PROMISES[promise]} | {' | '.join(where)} |")
+    for promise in dict.fromkeys(key[1] for key in keys):
+        sources = [next((case[5] for case in run["cases"] if case[1] == promise), "") for run in runs]
+        lines.append(f"| {PROMISES[promise]} | {' | '.join(sources)} |")
     return "\n".join(lines) + "\n"
 
 

@@ -1,4 +1,4 @@
-"""The web: a server of this machine stands for everything that a stranger's URL must not reach."""
+"""The web: a server on this machine stands for everything that a stranger's URL must not reach."""
 
 from __future__ import annotations
 
@@ -10,18 +10,18 @@ from contextlib import contextmanager, suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
-from tests.hostile.any_server.scene import MARKER, Scene, check, pinging, rows, shown
+from tests.hostile.any_server.scene import MARKER, Scene, add_cases, check, excerpt, pinging
 
 GROUP = "web"
 PLAIN = "a plain page"
 BOMB = gzip.compress(bytes(200 << 20), 9)
 ENDLESS = 30.0
-"""Seconds after which an endless page ends all the same."""
+"""Seconds after which even the endless page ends."""
 
 
 @contextmanager
 def page_server(outside: Path) -> Generator[tuple[int, list[str]]]:
-    """A web server on 127.0.0.1: its port, and the paths that it was asked for."""
+    """Run a web server on 127.0.0.1; yield its port, and the list of the paths that are requested."""
     visits: list[str] = []
 
     class Pages(BaseHTTPRequestHandler):
@@ -52,9 +52,9 @@ def page_server(outside: Path) -> Generator[tuple[int, list[str]]]:
             with suppress(OSError):
                 self.wfile.write(body)
 
-        def _go(self, where: str) -> None:
+        def _go(self, location: str) -> None:
             self.send_response(302)
-            self.send_header("Location", where)
+            self.send_header("Location", location)
             self.send_header("Content-Length", "0")
             self.end_headers()
 
@@ -62,9 +62,9 @@ def page_server(outside: Path) -> Generator[tuple[int, list[str]]]:
             self.send_response(200)
             self.send_header("Content-Type", "text/plain")
             self.end_headers()
-            until = time.monotonic() + ENDLESS
+            deadline = time.monotonic() + ENDLESS
             with suppress(OSError):
-                while time.monotonic() < until:
+                while time.monotonic() < deadline:
                     self.wfile.write(b"again and again " * 4096)
 
         def log_message(self, format: str, *args: object) -> None:  # noqa: A002 - the name of the base class
@@ -81,18 +81,18 @@ def page_server(outside: Path) -> Generator[tuple[int, list[str]]]:
         server.server_close()
 
 
-async def private(scene: Scene, urls: Sequence[str]) -> None:
-    """Such a URL is not fetched, whoever says yes."""
-    port, before = scene.page.rpartition(":")[2], len(scene.visits)
+async def check_private(scene: Scene, urls: Sequence[str]) -> None:
+    """Check that these URLs are not fetched even after a yes."""
+    port, visits_before = scene.page.rpartition(":")[2], len(scene.visits)
     for url in urls:
         answer = await scene.call("fetch", url=url.format(port=port, out=scene.outside))
-        check(len(scene.visits) == before, f"the server of this machine was reached: {url}")
-        check(answer.says_no, f"{url} is no error: {shown(answer)}")
+        check(len(scene.visits) == visits_before, f"the server of this machine was reached: {url}")
+        check(answer.says_no, f"{url} is not an error: {excerpt(answer)}")
 
 
-rows(
+add_cases(
     GROUP,
-    private,
+    check_private,
     [
         ("private hosts", "127.0.0.1, and 0.0.0.0", ["http://127.0.0.1:{port}/secret", "http://0.0.0.0:{port}/secret"]),
         (
@@ -112,18 +112,18 @@ rows(
 )  # fmt: skip
 
 
-async def redirected(scene: Scene, places: Sequence[str]) -> None:
-    """A redirect opens nothing that the same URL would not open by itself."""
+async def check_redirects(scene: Scene, places: Sequence[str]) -> None:
+    """Check that a redirect reaches nothing that the same URL would not reach directly."""
     scene.visits.clear()
-    for where in places:
-        await scene.call("fetch", url=f"{scene.page.replace('127.0.0.1', 'localhost')}/{where}", wait=60)
-    check("/secret" not in scene.visits, "it was followed to another host of this machine")
-    check(scene.visits.count("/circle") < 30, "a circle was followed more than 30 times")
+    for page in places:
+        await scene.call("fetch", url=f"{scene.page.replace('127.0.0.1', 'localhost')}/{page}", wait=60)
+    check("/secret" not in scene.visits, "the redirect was followed to another host of this machine")
+    check(scene.visits.count("/circle") < 30, "a loop was followed more than 30 times")
 
 
-rows(
+add_cases(
     GROUP,
-    redirected,
+    check_redirects,
     [
         ("redirects", "a redirect to a private address, and to a file", ["to-secret", "to-file"]),
         ("redirects", "a loop of redirects ends", ["circle"]),
@@ -133,16 +133,16 @@ rows(
 )
 
 
-async def bounded(scene: Scene, what: str) -> None:
-    """Such a page makes an answer that a model can take, in bounded time."""
+async def check_page_bounds(scene: Scene, page: str) -> None:
+    """Check that a hostile page gives an answer that is small enough for a model, in bounded time."""
     with pinging(scene.connection):
-        answer = await scene.call("fetch", url=f"{scene.page.replace('127.0.0.1', 'localhost')}/{what}", wait=60)
+        answer = await scene.call("fetch", url=f"{scene.page.replace('127.0.0.1', 'localhost')}/{page}", wait=60)
     check(len(answer.everything) < 2_000_000, f"the answer has {len(answer.everything):,} characters")
 
 
-rows(
+add_cases(
     GROUP,
-    bounded,
+    check_page_bounds,
     [("page bounds", "200 MB in a small gzip", "bomb"), ("page bounds", "an endless page", "endless")],
     "fetch",
     "fetches from this machine",

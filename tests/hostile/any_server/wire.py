@@ -28,22 +28,22 @@ LARGEST_LINE = 1 << 28
 
 
 class NoAnswerError(Exception):
-    """The server is there, and has not answered in time."""
+    """The server is running, but it has not answered in time."""
 
 
 class LostError(Exception):
     """The server has ended, or closed the connection."""
 
 
-def inside(value: Any, *keys: str) -> Json:
-    """The object below these keys of a message of a stranger, empty where there is none."""
+def object_at(value: Any, *keys: str) -> Json:
+    """Return the object at this path of keys in an untrusted message, or an empty one if there is none."""
     for key in keys:
         value = value.get(key) if isinstance(value, dict) else None  # pyright: ignore[reportUnknownVariableType,reportUnknownMemberType]
     return value if isinstance(value, dict) else {}  # pyright: ignore[reportUnknownVariableType]
 
 
 def accept(question: Json) -> Json | None:
-    """The answer of a person who always says yes: each required field gets its first choice."""
+    """Answer as a person who always says yes: each required field gets its first choice."""
     schema = question.get("params", {}).get("requestedSchema", {})
     content: Json = {}
     for name in schema.get("required", []):
@@ -55,61 +55,61 @@ def accept(question: Json) -> Json | None:
 
 
 def decline(_question: Json) -> Json | None:
-    """The answer of a person who always says no."""
+    """Answer as a person who always says no."""
     return {"result": {"action": "decline"}}
 
 
 def no_answer(_question: Json) -> Json | None:
-    """Nothing: the person is away."""
+    """Give no answer: the person is away."""
     return None
 
 
 @dataclass
 class Person:
-    """Who answers the questions of a server.
+    """The person who answers the questions of a server.
 
     Args:
-        answer: What comes back for a question: `result` or `error`, or None for no answer.
-        asked: The questions so far.
+        answer: Returns the response to a question, with `result` or `error`, or None for no response.
+        questions: The questions so far.
     """
 
     answer: Callable[[Json], Json | None] = accept
-    asked: list[Json] = field(default_factory=list[Json])
+    questions: list[Json] = field(default_factory=list[Json])
 
     @property
-    def questions(self) -> list[str]:
-        """The words of each question."""
-        return [str(question.get("params", {}).get("message", "")) for question in self.asked]
+    def messages(self) -> list[str]:
+        """The text of each question."""
+        return [str(question.get("params", {}).get("message", "")) for question in self.questions]
 
 
 class Connection:
-    """A client of the server: it sends requests, and answers those of the server.
+    """A client of the server: it sends requests and answers the server's requests.
 
     Args:
         send: Sends one message.
-        raw: Sends bytes as they are, where the transport has a line of bytes.
-        process: The server, where this started it.
+        send_bytes: Sends bytes as they are; None if the transport is not a byte stream.
+        process: The server's process, if the runner started it.
     """
 
     def __init__(
         self,
         send: Send,
-        raw: Callable[[bytes], Awaitable[None]] | None = None,
+        send_bytes: Callable[[bytes], Awaitable[None]] | None = None,
         process: asyncio.subprocess.Process | None = None,
     ) -> None:
         self.person = Person()
-        self.raw = raw
+        self.send_bytes = send_bytes
         self.process = process
-        self.noise: list[bytes] = []
-        """Lines of standard output that are no JSON-RPC."""
-        self.unasked: list[Json] = []
-        """Answers to requests that were not sent, or were answered before."""
-        self.heard: list[str] = []
-        """Methods of what the server sent by itself."""
+        self.invalid_lines: list[bytes] = []
+        """Lines of standard output that are not JSON-RPC."""
+        self.unexpected_answers: list[Json] = []
+        """Answers to requests that were never sent or had already been answered."""
+        self.methods: list[str] = []
+        """Methods of the requests and notifications that the server sent."""
         self.greeting: Json = {}
         self.roots: list[Json] | None = None
         self._send = send
-        self._waiting: dict[str, asyncio.Future[Json]] = {}
+        self._pending: dict[str, asyncio.Future[Json]] = {}
         self._count = 0
         self._lost = False
 
@@ -117,7 +117,8 @@ class Connection:
         """Send one message.
 
         Raises:
-            LostError: The server takes nothing any more.
+            NoAnswerError: The server did not read the message in time.
+            LostError: The server accepts no messages any more.
         """
         try:
             async with asyncio.timeout(WAIT):
@@ -128,24 +129,24 @@ class Connection:
             raise LostError(f"the server took no message ({type(error).__name__})") from error
 
     async def begin(self, method: str, params: Json | None = None, identity: Any = None) -> asyncio.Future[Json]:
-        """Send a request; its answer comes later."""
+        """Send a request, and return a future of its answer."""
         if identity is None:
             self._count += 1
             identity = self._count
         future: asyncio.Future[Json] = asyncio.get_running_loop().create_future()
         if self._lost:
             raise LostError("the server ended")
-        self._waiting[json.dumps(identity)] = future
+        self._pending[json.dumps(identity)] = future
         await self.send({"id": identity, "method": method, **({} if params is None else {"params": params})})
         return future
 
     async def request(
         self, method: str, params: Json | None = None, *, identity: Any = None, wait: float = WAIT
     ) -> Json:
-        """The whole answer to a request, with its `result` or `error`.
+        """Send a request, and return the whole answer with its `result` or `error`.
 
         Raises:
-            NoAnswerError: None came in time.
+            NoAnswerError: No answer came in time.
             LostError: The server ended.
         """
         future = await self.begin(method, params, identity)
@@ -160,14 +161,16 @@ class Connection:
         await self.request("ping", wait=wait)
 
     async def greet(self, *, revision: str = REVISION, roots: list[Json] | None = None) -> Json:
-        """Shake hands; the result of `initialize`."""
+        """Perform the handshake, and return the result of `initialize`."""
         self.roots = roots
-        offers: Json = {"elicitation": {}}
+        capabilities: Json = {"elicitation": {}}
         if roots is not None:
-            offers["roots"] = {"listChanged": True}
-        me = {"name": "hostile-cases", "version": "1"}
+            capabilities["roots"] = {"listChanged": True}
+        client_info = {"name": "hostile-cases", "version": "1"}
         answer = await self.request(
-            "initialize", {"protocolVersion": revision, "capabilities": offers, "clientInfo": me}, wait=START
+            "initialize",
+            {"protocolVersion": revision, "capabilities": capabilities, "clientInfo": client_info},
+            wait=START,
         )
         if "result" not in answer:
             raise LostError(f"the server refused the handshake: {answer.get('error')}")
@@ -175,25 +178,25 @@ class Connection:
         await self.notify("notifications/initialized")
         return self.greeting
 
-    async def received(self, message: Any) -> None:
-        """Take in one message of the server."""
+    async def receive(self, message: Any) -> None:
+        """Handle one message from the server."""
         if not isinstance(message, dict):
-            self.noise.append(json.dumps(message).encode())
+            self.invalid_lines.append(json.dumps(message).encode())
             return
-        given: Json = message  # pyright: ignore[reportUnknownVariableType]
-        if "method" in given:
-            self.heard.append(str(given["method"]))
-            if "id" in given:
-                reply = self._reply(given)
+        body: Json = message  # pyright: ignore[reportUnknownVariableType]
+        if "method" in body:
+            self.methods.append(str(body["method"]))
+            if "id" in body:
+                reply = self._reply(body)
                 if reply is not None:
                     with suppress(LostError, NoAnswerError):
-                        await self.send({"id": given["id"], **reply})
+                        await self.send({"id": body["id"], **reply})
             return
-        future = self._waiting.pop(json.dumps(given.get("id")), None)
+        future = self._pending.pop(json.dumps(body.get("id")), None)
         if future is None:
-            self.unasked.append(given)
+            self.unexpected_answers.append(body)
         elif not future.done():
-            future.set_result(given)
+            future.set_result(body)
 
     def _reply(self, request: Json) -> Json | None:
         match request["method"]:
@@ -202,34 +205,34 @@ class Connection:
             case "roots/list" if self.roots is not None:
                 return {"result": {"roots": self.roots}}
             case "elicitation/create":
-                self.person.asked.append(request)
+                self.person.questions.append(request)
                 return self.person.answer(request)
             case _:
                 return {"error": {"code": -32601, "message": "this client has no such method"}}
 
-    def lose(self) -> None:
-        """Nothing comes from the server any more."""
+    def mark_lost(self) -> None:
+        """Record that the server sends no more messages, and fail all pending requests."""
         self._lost = True
-        for future in self._waiting.values():
+        for future in self._pending.values():
             if not future.done():
                 future.set_exception(LostError("the server ended"))
                 future.exception()  # nobody may wait for it
 
 
-async def answer_of(future: asyncio.Future[Json], what: str, wait: float = WAIT) -> Json:
-    """The answer to a request that was sent."""
+async def answer_of(future: asyncio.Future[Json], request_name: str, wait: float = WAIT) -> Json:
+    """Wait for the answer to a request that was sent."""
     try:
         async with asyncio.timeout(wait):
             return await asyncio.shield(future)
     except TimeoutError:
-        raise NoAnswerError(f"no answer to {what} within {wait:.0f} s") from None
+        raise NoAnswerError(f"no answer to {request_name} within {wait:.0f} s") from None
 
 
 @asynccontextmanager
 async def over_pipes(
     command: Sequence[str], environment: Mapping[str, str], folder: Path, log: Path
 ) -> AsyncGenerator[Connection]:
-    """Start a server, and talk to it over its standard input and output; it is ended, with its process group."""
+    """Start a server, and talk to it over its standard input and output; at the end, end it and its process group."""
     with log.open("ab") as errors:
         process = await asyncio.create_subprocess_exec(
             *command,
@@ -245,14 +248,14 @@ async def over_pipes(
     assert process.stdout is not None
     source, sink = process.stdout, process.stdin
 
-    async def raw(data: bytes) -> None:
+    async def send_bytes(data: bytes) -> None:
         sink.write(data)
         await sink.drain()
 
     async def send(message: Json) -> None:
-        await raw(json.dumps(message).encode() + b"\n")
+        await send_bytes(json.dumps(message).encode() + b"\n")
 
-    connection = Connection(send, raw, process)
+    connection = Connection(send, send_bytes, process)
 
     async def read() -> None:
         try:
@@ -260,26 +263,26 @@ async def over_pipes(
                 try:
                     message = json.loads(line)
                 except (ValueError, RecursionError):
-                    connection.noise.append(line[:200])
+                    connection.invalid_lines.append(line[:200])
                 else:
-                    await connection.received(message)
+                    await connection.receive(message)
         except (ValueError, OSError):
-            connection.noise.append(b"a line of more than 256 MB")
+            connection.invalid_lines.append(b"a line of more than 256 MB")
         finally:
-            connection.lose()
+            connection.mark_lost()
 
-    reading = asyncio.create_task(read())
+    reader = asyncio.create_task(read())
     try:
         yield connection
     finally:
         await end(process)
-        reading.cancel()
+        reader.cancel()
         with suppress(asyncio.CancelledError):
-            await reading
+            await reader
 
 
 async def end(process: asyncio.subprocess.Process, patience: float = 3) -> None:
-    """End a server as the protocol says: close its input, then signals."""
+    """End a server as the protocol says: close its input, then send signals."""
     if process.stdin is not None:
         process.stdin.close()
     for step in (None, signal.SIGTERM, signal.SIGKILL):
@@ -296,7 +299,7 @@ async def end(process: asyncio.subprocess.Process, patience: float = 3) -> None:
 
 @asynccontextmanager
 async def over_http(url: str) -> AsyncGenerator[Connection]:
-    """Talk to a server that listens."""
+    """Talk to a server that is already listening."""
     async with streamable_http_client(url) as (source, sink, *_):
 
         async def send(message: Json) -> None:
@@ -308,16 +311,16 @@ async def over_http(url: str) -> AsyncGenerator[Connection]:
             try:
                 async for item in source:
                     if isinstance(item, Exception):
-                        connection.noise.append(str(item).encode()[:200])
+                        connection.invalid_lines.append(str(item).encode()[:200])
                     else:
-                        await connection.received(item.message.model_dump(by_alias=True, exclude_none=True))
+                        await connection.receive(item.message.model_dump(by_alias=True, exclude_none=True))
             finally:
-                connection.lose()
+                connection.mark_lost()
 
-        reading = asyncio.create_task(read())
+        reader = asyncio.create_task(read())
         try:
             yield connection
         finally:
-            reading.cancel()
+            reader.cancel()
             with suppress(asyncio.CancelledError):
-                await reading
+                await reader

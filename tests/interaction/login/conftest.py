@@ -1,4 +1,4 @@
-"""The authorization server and the server behind ours, which all tests of a worker share, set back for each."""
+"""The authorization server and the upstream, which all tests of a worker share; each test resets them."""
 
 from __future__ import annotations
 
@@ -13,23 +13,23 @@ from tests.interaction.login.scene import AuthorizationServer, Peer, Scene, auth
 
 @pytest.fixture(scope="session")
 def login_server() -> Generator[AuthorizationServer]:
-    """An authorization server."""
+    """The authorization server of this worker."""
     if not is_fetched():
-        pytest.skip("not run: the authorization server is not here; `python -P tests/conformance/fetch.py` brings it")
+        pytest.skip("not run: the authorization server is missing; `python -P tests/conformance/fetch.py` fetches it")
     with authorization_server() as server:
         yield server
 
 
 @pytest.fixture(scope="session")
 def login_upstream(login_server: AuthorizationServer) -> Generator[Peer]:
-    """A server that wants its tokens."""
+    """The upstream that requires tokens of this authorization server."""
     with protected_upstream(login_server.base) as upstream:
         yield upstream
 
 
 @pytest.fixture
 def scene(tmp_path: Path, login_server: AuthorizationServer, login_upstream: Peer) -> Scene:
-    """What one test has around it."""
+    """The scene of one test, with both servers reset."""
     login_server.post("/reset")
     login_upstream.post("/reset")
     return Scene(tmp_path, login_server, login_upstream)

@@ -1,4 +1,4 @@
-"""What tests of the pages of a login have around them: people with browsers, and a server of ours over HTTP."""
+"""The scene for tests of the login pages: people with browsers, and our server over HTTP."""
 
 from __future__ import annotations
 
@@ -26,18 +26,18 @@ TOKENS = {"ada": "a" * 24, "bob": "b" * 24}
 
 
 def browser() -> httpx2.AsyncClient:
-    """A browser of its own: nobody else has its cookies. It shows redirects."""
+    """A new browser with its own cookies; it does not follow redirects."""
     return httpx2.AsyncClient(timeout=CEILING)
 
 
-async def go_on(person: httpx2.AsyncClient, link: str, **headers: str) -> httpx2.Response:
-    """Press the button of the page."""
+async def press_button(person: httpx2.AsyncClient, link: str, **headers: str) -> httpx2.Response:
+    """Press the button of the login page."""
     parts = urlsplit(link)
     return await person.post(link, headers={"Origin": f"{parts.scheme}://{parts.netloc}", **headers})
 
 
-async def to_the_end(person: httpx2.AsyncClient, response: httpx2.Response, base: str) -> str:
-    """Follow the authorization server up to the address of ours that it sends the browser to, which is not opened."""
+async def follow_to_callback(person: httpx2.AsyncClient, response: httpx2.Response, base: str) -> str:
+    """Follow the authorization server's redirects up to a URL of our server, and return that URL without opening it."""
     while True:
         url = str(response.url.join(response.headers["Location"]))
         if url.startswith(base):
@@ -46,21 +46,21 @@ async def to_the_end(person: httpx2.AsyncClient, response: httpx2.Response, base
 
 
 async def log_in(link: str, base: str) -> str:
-    """Log in as a person does; the page at the end."""
+    """Log in as a person does; return the text of the last page."""
     async with browser() as person:
         assert (await person.get(link)).status_code == 200
-        return (await person.get(await to_the_end(person, await go_on(person, link), base))).text
+        return (await person.get(await follow_to_callback(person, await press_button(person, link), base))).text
 
 
-class Shown:
-    """Somebody who accepts every address, and opens it when the test does."""
+class LinkCollector:
+    """A person who accepts every login question, and collects the links; the test opens them."""
 
     def __init__(self) -> None:
         self.links: list[str] = []
         self.texts: list[str] = []
 
-    async def look(self, context: Any, params: types.ElicitRequestParams) -> types.ElicitResult:
-        """Be shown one."""
+    async def on_elicitation(self, context: Any, params: types.ElicitRequestParams) -> types.ElicitResult:
+        """Collect the link and the message of a question, and accept it."""
         del context
         assert isinstance(params, types.ElicitRequestURLParams)
         self.links.append(params.url)
@@ -68,19 +68,19 @@ class Shown:
         return types.ElicitResult(action="accept")
 
 
-class Served:
-    """A server of ours over HTTP that has the login with which tools are listed, and clients of it."""
+class HttpServer:
+    """Our server over HTTP, and its clients. It already has the login of the operator, with which it lists tools."""
 
     def __init__(self, base: str, stack: AsyncExitStack, folder: Path, settings: Mapping[str, Any]) -> None:
         self.base = base
         self._stack, self._folder, self._settings = stack, folder, settings
 
     def write(self, servers: Mapping[str, Any]) -> None:
-        """Have the settings name other servers."""
+        """Replace the upstreams in the settings."""
         write_config(self._folder, {**self._settings, "mcpServers": servers})
 
     async def client(self, name: str, revision: str, **callbacks: Any) -> Client:
-        """A client with somebody's token."""
+        """A client with the token of a principal."""
         return await self.client_with(TOKENS[name], revision, **callbacks)
 
     async def client_with(self, token: str, revision: str, **callbacks: Any) -> Client:
@@ -88,16 +88,16 @@ class Served:
         wire = http_transport(f"{self.base}/mcp", token)
         client = await self._stack.enter_async_context(speaking(revision, wire, **callbacks))
         with anyio.fail_after(CEILING):
-            while ECHO not in {tool.name for tool in (await client.list_tools()).tools}:  # noqa: ASYNC110 - as asked for
+            while ECHO not in {tool.name for tool in (await client.list_tools()).tools}:  # noqa: ASYNC110 - only polled
                 await anyio.sleep(0.05)
         return client
 
 
 @asynccontextmanager
-async def served(
+async def http_server(
     scene: Scene, tmp_path: Path, http: Mapping[str, Any] | None = None, **oauth: Any
-) -> AsyncGenerator[Served]:
-    """Start it."""
+) -> AsyncGenerator[HttpServer]:
+    """Log in as the operator, and start our server over HTTP."""
     await scene.log_in()
     port = free_port()
     base = f"http://127.0.0.1:{port}"
@@ -115,16 +115,16 @@ async def served(
         AsyncExitStack() as stack,
     ):
         assert url == base
-        yield Served(base, stack, folder, settings)
+        yield HttpServer(base, stack, folder, settings)
 
 
-async def called(scene: Scene, client: Client, results: list[types.CallToolResult]) -> None:
-    """Call, beside the test."""
+async def record_call(scene: Scene, client: Client, results: list[types.CallToolResult]) -> None:
+    """Call the tool `echo`, and add the result to `results`."""
     results.append(await scene.call(client))
 
 
-async def told(scene: Scene, client: Client) -> str:
-    """The link that a call tells a client that cannot show it."""
-    found = re.search(r"http://\S+/connect/\S+", text_of(await scene.call(client)))
-    assert found is not None
-    return found[0]
+async def link_from_call(scene: Scene, client: Client) -> str:
+    """The link in the error of a call, for a client that cannot show links."""
+    match = re.search(r"http://\S+/connect/\S+", text_of(await scene.call(client)))
+    assert match is not None
+    return match[0]

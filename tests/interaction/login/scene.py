@@ -1,7 +1,7 @@
-"""What a test of logins has around it: a person, an authorization server, a server that wants its tokens, and ours.
+"""The scene of a login test: a person, an authorization server, an upstream that requires its tokens, and our server.
 
-The authorization server and the one behind ours are processes that the tests of a worker share, set back for each test;
-the servers of ours are as many as a test starts.
+The authorization server and the upstream are processes that all tests of a worker share; each test resets them. A test
+may start any number of servers of ours.
 """
 
 from __future__ import annotations
@@ -36,8 +36,8 @@ BROWSER = Path(__file__).resolve().parents[2] / "browser_person.py"
 HANDSHAKE = "2025-11-25"
 ERAS = (HANDSHAKE, MODERN)
 
-LIFE = 3
-"""Seconds that a token lives whose end is waited for: long enough for a busy machine to use it once."""
+TOKEN_LIFETIME = 3
+"""Lifetime in seconds of tokens whose end a test waits for: long enough for a busy machine to use such a token once"""
 
 ALIAS = "up"
 LOGIN = f"{ALIAS}__login"
@@ -45,11 +45,11 @@ ECHO = f"{ALIAS}__echo"
 
 
 class Peer:
-    """A server of the test's own, by what it says beside its work.
+    """A server that the tests started, as seen through its paths for tests.
 
     Args:
-        base: Its address.
-        http: Asks it.
+        base: The address of the server.
+        http: An HTTP client for it.
     """
 
     def __init__(self, base: str, http: httpx2.Client) -> None:
@@ -57,54 +57,54 @@ class Peer:
         self._http = http
 
     def get(self, path: str) -> Any:
-        """What it says of itself."""
+        """Return the JSON at a path."""
         return self._http.get(path).json()
 
-    def post(self, path: str, said: Mapping[str, Any] | None = None) -> None:
-        """Tell it something."""
-        self._http.post(path, json=said or {}).raise_for_status()
+    def post(self, path: str, body: Mapping[str, Any] | None = None) -> None:
+        """Post a JSON object to a path."""
+        self._http.post(path, json=body or {}).raise_for_status()
 
 
 class AuthorizationServer(Peer):
-    """The one who gives tokens."""
+    """The server that issues tokens."""
 
-    def switch(self, **how: Any) -> None:
-        """Have it behave otherwise."""
-        self.post("/switch", how)
+    def switch(self, **switches: Any) -> None:
+        """Change the behaviour of the server."""
+        self.post("/switch", switches)
 
     @property
     def registrations(self) -> int:
-        """How often a program has become known."""
+        """The number of client registrations."""
         return self.get("/counts")["registrations"]
 
     @property
     def reuses(self) -> int:
-        """How often a refresh token came again."""
+        """The number of times that a refresh token was used again."""
         return self.get("/counts")["reuses"]
 
     def grants(self, kind: str) -> int:
-        """How often it has given a token, by what it was given for."""
+        """The number of times that the server issued tokens for one grant type."""
         return self.get("/counts")["grants"].get(kind, 0)
 
     @property
     def refreshes(self) -> int:
-        """How often it has given a token for a refresh token."""
+        """The number of times that the server issued tokens for a refresh token."""
         return self.grants("refresh_token")
 
     def requests(self, path: str) -> int:
-        """How many requests have come to a path."""
+        """The number of requests to a path."""
         return self.get("/counts")["requests"].get(path, 0)
 
     @property
     def secrets(self) -> list[str]:
-        """All that it has given away: tokens, codes, secrets of programs."""
+        """Every secret that the server has issued: tokens, codes and client secrets."""
         return self.get("/issued")
 
 
 @contextmanager
 def authorization_server(options: str = "{}") -> Generator[AuthorizationServer]:
-    """An authorization server; its process ends with the context."""
-    # Node itself: the command `node` of the package is a process that has it as a child, and is ended without it.
+    """Run an authorization server; its process ends with the context."""
+    # The package's command `node` starts the real Node as a child, which would survive the end of the command.
     node = Path(executable.ROOT_DIR, "bin", "node")
     program = PEERS / "authorization_server.mjs"
     command = [str(node), str(program), str(AUTHORIZATION_SERVER_FOLDER), options]
@@ -114,7 +114,7 @@ def authorization_server(options: str = "{}") -> Generator[AuthorizationServer]:
 
 @contextmanager
 def protected_upstream(issuer: str) -> Generator[Peer]:
-    """A server that wants the tokens of an issuer."""
+    """Run an upstream that requires tokens of an issuer."""
     command = [sys.executable, *forked([str(PEERS / "protected_upstream.py"), issuer])]
     with background_server(command, r"serving (\S+)") as base, httpx2.Client(base_url=base, timeout=CEILING) as http:
         yield Peer(base, http)
@@ -122,36 +122,36 @@ def protected_upstream(issuer: str) -> Generator[Peer]:
 
 @dataclass
 class Person:
-    """Who is shown addresses by a client.
+    """A person to whom a client shows URLs.
 
     Args:
-        action: What the person says to each.
-        visits: Whether the address is opened.
-        shown: The addresses so far.
+        action: The person's answer to each URL.
+        visits: Whether the person opens the URL.
+        urls: The URLs so far.
     """
 
     action: str = "accept"
     visits: bool = True
-    shown: list[str] = field(default_factory=list[str])
+    urls: list[str] = field(default_factory=list[str])
 
-    async def look(self, context: Any, params: types.ElicitRequestParams) -> types.ElicitResult:
-        """Be shown one."""
+    async def on_elicitation(self, context: Any, params: types.ElicitRequestParams) -> types.ElicitResult:
+        """Look at a URL, and perhaps open it."""
         del context
         assert isinstance(params, types.ElicitRequestURLParams)
-        self.shown.append(params.url)
+        self.urls.append(params.url)
         if self.visits:
             await visit(params.url)
         return types.ElicitResult.model_validate({"action": self.action})
 
 
 async def visit(url: str) -> httpx2.Response:
-    """Open an address as a browser does; the page at the end."""
+    """Open a URL as a browser does; return the last page."""
     async with httpx2.AsyncClient(follow_redirects=True, timeout=CEILING) as browser:
         return await browser.get(url)
 
 
 async def redirect_of(url: str) -> str:
-    """Where the browser is sent in the end, which it does not open."""
+    """Follow the redirects up to our callback URL, and return that without opening it."""
     async with httpx2.AsyncClient(timeout=CEILING) as browser:
         while True:
             response = await browser.get(url)
@@ -161,12 +161,12 @@ async def redirect_of(url: str) -> str:
 
 
 class Scene:
-    """One test.
+    """The servers, settings and commands of one test.
 
     Args:
-        folder: A folder of the test.
+        folder: The test's folder.
         server: The authorization server.
-        upstream: The server that wants its tokens.
+        upstream: The upstream that requires its tokens.
     """
 
     def __init__(self, folder: Path, server: AuthorizationServer, upstream: Peer) -> None:
@@ -174,21 +174,21 @@ class Scene:
         self.upstream = upstream
         self.port = free_port()
         self.entry: dict[str, Any] = {"httpUrl": f"{upstream.base}/mcp", "trust": True}
-        self.others: dict[str, Any] = {}
+        self.other_servers: dict[str, Any] = {}
         self.proxy: dict[str, Any] = {"loginPort": self.port}
-        self.principals: tuple[str, ...] = ()  # who has a token of ours over HTTP
-        self.issuer: dict[str, Any] = {}  # whose tokens let in too
+        self.principals: tuple[str, ...] = ()  # the names in `http.tokens`
+        self.issuer: dict[str, Any] = {}  # `http.oauth`, the issuer whose tokens our server accepts
         self.http: dict[str, Any] = {}
-        self.store: dict[str, Any] = {}  # what replicas share it in
-        self.variables: dict[str, str] = {}  # of the environment of ours
-        self.heard: list[str] = []
+        self.store: dict[str, Any] = {}  # the store that replicas share
+        self.variables: dict[str, str] = {}  # environment variables of our commands
+        self.outputs: list[str] = []
         self._folder = folder
         self._tabs = folder / "tabs"
 
     @property
     def config(self) -> Path:
-        """The settings of ours, as they are to be now."""
-        servers = {ALIAS: self.entry, **self.others}
+        """Write the current settings of our server; return their file."""
+        servers = {ALIAS: self.entry, **self.other_servers}
         tokens = {name: {"env": "TOKEN"} for name in self.principals}
         http = {"tokens": tokens, "oauth": self.issuer, **self.http}
         settings = {"mcpServers": servers, "proxy": self.proxy, "http": http}
@@ -197,28 +197,28 @@ class Scene:
 
     @property
     def tabs(self) -> list[str]:
-        """The addresses that a browser was started with."""
+        """The URLs that our commands opened in a browser."""
         return self._tabs.read_text().splitlines() if self._tabs.exists() else []
 
     @property
     def environment(self) -> dict[str, str]:
-        """The environment of commands, whose browser has a person."""
+        """The environment of our commands, with a browser in which a person logs in."""
         browser = " ".join([sys.executable, *forked([str(BROWSER), str(self._tabs), "%s"])])
         return {**os.environ, "BROWSER": browser, "DISPLAY": ":0", **self.variables}
 
     def command(self, *arguments: str) -> list[str]:
-        """A command line of ours with these settings."""
+        """A command line of our program with these settings."""
         return command_line(*arguments, "--config", str(self.config))
 
     @asynccontextmanager
-    async def killed(self, *arguments: str) -> AsyncGenerator[None]:
-        """Run a command of ours, which is killed at the end. One that serves has a client."""
+    async def killed_command(self, *arguments: str) -> AsyncGenerator[None]:
+        """Run one of our commands, and kill it at the end of the context; the server also gets a client's messages."""
         command = self.command(*arguments)
         async with await anyio.open_process(command, env=self.environment, cwd=self._folder) as process:
             assert process.stdin is not None
             params = {"protocolVersion": HANDSHAKE, "capabilities": {}, "clientInfo": {"name": "test", "version": "1"}}
-            asked = [{"id": 1, "method": "initialize", "params": params}, {"method": "notifications/initialized"}]
-            for message in (*asked, {"id": 2, "method": "tools/list"}):
+            messages = [{"id": 1, "method": "initialize", "params": params}, {"method": "notifications/initialized"}]
+            for message in (*messages, {"id": 2, "method": "tools/list"}):
                 await process.stdin.send(json.dumps({"jsonrpc": "2.0", **message}).encode() + b"\n")
             yield
             assert process.returncode is None
@@ -226,49 +226,49 @@ class Scene:
             assert await process.wait() == -signal.SIGKILL
 
     async def run(self, *arguments: str) -> CompletedProcess[str]:
-        """Run a command of ours to its end."""
+        """Run one of our commands to its end."""
         with anyio.fail_after(CEILING):
-            done = await anyio.run_process(self.command(*arguments), check=False, env=self.environment)
-        found = CompletedProcess(done.args, done.returncode, done.stdout.decode(), done.stderr.decode())
-        self.heard += [found.stdout, found.stderr]
-        return found
+            process = await anyio.run_process(self.command(*arguments), check=False, env=self.environment)
+        result = CompletedProcess(process.args, process.returncode, process.stdout.decode(), process.stderr.decode())
+        self.outputs += [result.stdout, result.stderr]
+        return result
 
     async def log_in(self) -> None:
-        """Log in at the terminal."""
-        done = await self.run("login", ALIAS)
-        assert done.returncode == 0, done.stderr
+        """Log in with our command."""
+        result = await self.run("login", ALIAS)
+        assert result.returncode == 0, result.stderr
 
     @asynccontextmanager
     async def serving(self, revision: str, person: Person | None = None, **callbacks: Any) -> AsyncGenerator[Client]:
-        """A client of a server of its own over stdio, whose person may be shown addresses."""
+        """Start a server over stdio, and yield its client; the client shows URLs to `person`, if there is one."""
         arguments = forked(server_arguments(self._folder, self.config))
         parameters = StdioServerParameters(
             command=sys.executable, args=arguments, env=self.environment, cwd=self._folder
         )
         if person is not None:
-            callbacks["elicitation_callback"] = person.look
+            callbacks["elicitation_callback"] = person.on_elicitation
         with tempfile.TemporaryFile("w+", encoding="utf-8") as log:
             try:
                 async with speaking(revision, stdio_client(parameters, errlog=log), **callbacks) as client:
                     yield client
             finally:
                 log.seek(0)
-                self.heard.append(log.read())
+                self.outputs.append(log.read())
 
     async def tools(self, client: Client) -> set[str]:
-        """The names of the tools of other servers that a client sees."""
-        listed = await client.list_tools()
-        self.heard.append(listed.model_dump_json())
-        return {tool.name for tool in listed.tools if "__" in tool.name}
+        """The names of the upstream tools that a client sees."""
+        tool_list = await client.list_tools()
+        self.outputs.append(tool_list.model_dump_json())
+        return {tool.name for tool in tool_list.tools if "__" in tool.name}
 
-    async def until_listed(self, client: Client, name: str) -> None:
+    async def wait_for_tool(self, client: Client, name: str) -> None:
         """Wait until a client sees a tool."""
         with anyio.fail_after(CEILING):
-            while name not in await self.tools(client):  # noqa: ASYNC110 - a list is only ever asked for
+            while name not in await self.tools(client):  # noqa: ASYNC110 - the list can only be polled
                 await anyio.sleep(0.05)
 
-    async def until_told(self, client: Client) -> None:
-        """Wait until the state of the server tells the command to log in."""
+    async def wait_for_login_hint(self, client: Client) -> None:
+        """Wait until the state of the upstreams names the command to log in."""
         with anyio.fail_after(CEILING):
             while True:
                 state = (await client.read_resource("coretools://upstreams")).model_dump_json()
@@ -276,15 +276,15 @@ class Scene:
                     return
                 await anyio.sleep(0.05)
 
-    async def until_called(self, client: Client) -> None:
-        """Wait until a call succeeds: a server that comes back is not there at once."""
+    async def wait_for_successful_call(self, client: Client) -> None:
+        """Wait until a call succeeds, because an upstream needs time to connect again."""
         with anyio.fail_after(CEILING):
-            while (await self.call(client)).is_error:  # noqa: ASYNC110 - as above
+            while (await self.call(client)).is_error:  # noqa: ASYNC110 - only a call shows it
                 await anyio.sleep(0.05)
 
     async def call(self, client: Client, name: str = ECHO, /, **arguments: Any) -> types.CallToolResult:
         """Call a tool."""
         with anyio.fail_after(CEILING):
             result = await client.call_tool(name, arguments or {"text": "hello"})
-        self.heard.append(result.model_dump_json())
+        self.outputs.append(result.model_dump_json())
         return result

@@ -1,4 +1,4 @@
-"""People on other machines: each logs in for themselves, at a page that is served where they reach us."""
+"""People on other machines log in for themselves, at a page that our server serves at its public URL."""
 
 from __future__ import annotations
 
@@ -17,7 +17,17 @@ from server.upstreams.login.callback import Redirect
 from server.upstreams.login.connect_pages import ConnectPages
 from server.upstreams.relay.login_questions import MAX_ATTEMPTS
 from tests.harness import MODERN, text_of
-from tests.interaction.login.pages import TOKENS, Shown, browser, called, go_on, log_in, served, to_the_end, told
+from tests.interaction.login.pages import (
+    TOKENS,
+    LinkCollector,
+    browser,
+    follow_to_callback,
+    http_server,
+    link_from_call,
+    log_in,
+    press_button,
+    record_call,
+)
 from tests.interaction.login.scene import ALIAS, ERAS, HANDSHAKE, Scene
 from tests.waiting import until
 
@@ -29,40 +39,40 @@ pytestmark = pytest.mark.anyio
 async def test_each_of_two_people_logs_in_for_themselves_while_a_call_waits(
     revision: str, scene: Scene, tmp_path: Path
 ) -> None:
-    async with served(scene, tmp_path) as ours:
+    async with http_server(scene, tmp_path) as our_server:
         for count, name in enumerate(TOKENS, 2):
-            person, results, page = Shown(), list[types.CallToolResult](), ""
-            client = await ours.client(name, revision, elicitation_callback=person.look)
+            person, results, page = LinkCollector(), list[types.CallToolResult](), ""
+            client = await our_server.client(name, revision, elicitation_callback=person.on_elicitation)
             async with anyio.create_task_group() as tasks:
-                tasks.start_soon(called, scene, client, results)
+                tasks.start_soon(record_call, scene, client, results)
                 await until(lambda person=person: bool(person.links))
                 (link,) = person.links
-                assert link.startswith(f"{ours.base}/connect/")
+                assert link.startswith(f"{our_server.base}/connect/")
                 assert "state=" not in link
-                page = await log_in(link, ours.base)
+                page = await log_in(link, our_server.base)
             assert "You are logged in" in page
-            assert [text_of(each) for each in results] == ["hello"]
-            assert scene.server.grants("authorization_code") == count  # one is that of the operator
+            assert [text_of(result) for result in results] == ["hello"]
+            assert scene.server.grants("authorization_code") == count  # one of them is the operator's
             assert text_of(await scene.call(client)) == "hello"
             assert len(person.links) == 1
-    listed = (await scene.run("login", "--list", "--json")).stdout
-    assert {name in listed for name in TOKENS} == {True}
+    listing = (await scene.run("login", "--list", "--json")).stdout
+    assert {name in listing for name in TOKENS} == {True}
 
 
 @pytest.mark.requirement("login.connect")
 async def test_the_page_tells_whose_login_it_is_and_runs_no_script(scene: Scene, tmp_path: Path) -> None:
-    async with served(scene, tmp_path) as ours:
-        person, response = Shown(), httpx2.Response(500)
-        client = await ours.client("ada", HANDSHAKE, elicitation_callback=person.look)
+    async with http_server(scene, tmp_path) as our_server:
+        person, response = LinkCollector(), httpx2.Response(500)
+        client = await our_server.client("ada", HANDSHAKE, elicitation_callback=person.on_elicitation)
         async with anyio.create_task_group() as tasks:
-            tasks.start_soon(called, scene, client, list[types.CallToolResult]())
+            tasks.start_soon(record_call, scene, client, list[types.CallToolResult]())
             await until(lambda: bool(person.links))
             async with browser() as reader:
                 response = await reader.get(person.links[0])
-            await log_in(person.links[0], ours.base)
+            await log_in(person.links[0], our_server.base)
         host = urlsplit(scene.server.base).netloc
         assert host in person.texts[0]
-        assert {word in response.text for word in (ALIAS, host, "ada", urlsplit(ours.base).netloc)} == {True}
+        assert {word in response.text for word in (ALIAS, host, "ada", urlsplit(our_server.base).netloc)} == {True}
         assert "<script" not in response.text
         assert response.headers["Cache-Control"] == "no-store"
         assert response.headers["Referrer-Policy"] == "same-origin"
@@ -74,84 +84,91 @@ async def test_the_page_tells_whose_login_it_is_and_runs_no_script(scene: Scene,
 
 
 @pytest.mark.requirement("login.connect")
-async def test_a_client_that_cannot_show_an_address_is_told_it_and_the_next_call_has_the_login(
+async def test_a_client_that_cannot_show_a_link_gets_it_in_the_error_and_the_next_call_has_the_login(
     scene: Scene, tmp_path: Path
 ) -> None:
-    async with served(scene, tmp_path) as ours:
+    async with http_server(scene, tmp_path) as our_server:
         for revision, name in zip(ERAS, TOKENS, strict=True):
-            client = await ours.client(name, revision)
-            refused = await scene.call(client)
-            assert refused.is_error
-            found = re.search(rf"{re.escape(ours.base)}/connect/\S+", text_of(refused))
-            assert found is not None
-            assert found[0] in text_of(await scene.call(client))  # as long as it is open it is the same one
-            assert "You are logged in" in await log_in(found[0], ours.base)
+            client = await our_server.client(name, revision)
+            refusal = await scene.call(client)
+            assert refusal.is_error
+            match = re.search(rf"{re.escape(our_server.base)}/connect/\S+", text_of(refusal))
+            assert match is not None
+            assert match[0] in text_of(await scene.call(client))  # an open login keeps its link
+            assert "You are logged in" in await log_in(match[0], our_server.base)
             assert text_of(await scene.call(client)) == "hello"
 
 
 @pytest.mark.requirement("login.connect")
-async def test_a_login_that_the_entry_shares_is_used_by_all_and_asked_of_nobody(scene: Scene, tmp_path: Path) -> None:
-    async with served(scene, tmp_path, shared=True) as ours:
-        person = Shown()
-        client = await ours.client("bob", MODERN, elicitation_callback=person.look)
+async def test_everybody_uses_a_login_that_the_entry_shares_and_nobody_is_asked(scene: Scene, tmp_path: Path) -> None:
+    async with http_server(scene, tmp_path, shared=True) as our_server:
+        person = LinkCollector()
+        client = await our_server.client("bob", MODERN, elicitation_callback=person.on_elicitation)
         assert text_of(await scene.call(client)) == "hello"
         assert person.links == []
 
 
 @pytest.mark.requirement("login.connect")
-async def test_an_authorization_server_that_lets_programs_of_the_web_alone_lead_to_an_https_address_knows_us(
+async def test_an_authorization_server_that_allows_https_redirects_only_to_web_applications_registers_us(
     scene: Scene, tmp_path: Path
 ) -> None:
-    async with served(scene, tmp_path, http={"publicUrl": "https://localhost:8443/team"}) as ours:
-        assert "https://localhost:8443/team/connect/" in text_of(await scene.call(await ours.client("ada", HANDSHAKE)))
+    async with http_server(scene, tmp_path, http={"publicUrl": "https://localhost:8443/team"}) as our_server:
+        assert "https://localhost:8443/team/connect/" in text_of(
+            await scene.call(await our_server.client("ada", HANDSHAKE))
+        )
 
 
 @pytest.mark.requirement("login.connect")
-async def test_an_address_that_is_written_otherwise_than_browsers_say_it_leads_to_the_login_as_well(
+async def test_a_public_url_that_browsers_would_spell_differently_leads_to_the_login_too(
     scene: Scene, tmp_path: Path
 ) -> None:
-    async with served(scene, tmp_path, http={"publicUrl": "https://LocalHost:0443/"}) as ours, browser() as ada:
-        answer = text_of(await scene.call(await ours.client("ada", HANDSHAKE)))
-        found = re.search(r"https://localhost(/connect/\S+)", answer)
-        assert found is not None, answer
-        # What stands before us ends TLS.
-        cookie = (await ada.get(f"{ours.base}{found[1]}")).headers["Set-Cookie"].partition(";")[0]
+    async with (
+        http_server(scene, tmp_path, http={"publicUrl": "https://LocalHost:0443/"}) as our_server,
+        browser() as ada,
+    ):
+        answer = text_of(await scene.call(await our_server.client("ada", HANDSHAKE)))
+        match = re.search(r"https://localhost(/connect/\S+)", answer)
+        assert match is not None, answer
+        # In front of our server, a proxy would terminate TLS.
+        cookie = (await ada.get(f"{our_server.base}{match[1]}")).headers["Set-Cookie"].partition(";")[0]
         assert cookie.startswith("__Host-")
-        sent = await ada.post(f"{ours.base}{found[1]}", headers={"Origin": "https://localhost", "Cookie": cookie})
-        assert (await ada.get(sent.headers["Location"])).status_code == 303  # it knows that address of ours
+        redirect = await ada.post(
+            f"{our_server.base}{match[1]}", headers={"Origin": "https://localhost", "Cookie": cookie}
+        )
+        assert (await ada.get(redirect.headers["Location"])).status_code == 303  # the redirect URI is registered
 
 
 @pytest.mark.requirement("login.connect-link")
 async def test_a_link_is_for_one_browser_and_looking_at_it_does_nothing(scene: Scene, tmp_path: Path) -> None:
-    async with served(scene, tmp_path) as ours, browser() as ada, browser() as other:
-        person, results, link = Shown(), list[types.CallToolResult](), ""
-        client = await ours.client("ada", MODERN, elicitation_callback=person.look)
+    async with http_server(scene, tmp_path) as our_server, browser() as ada, browser() as stranger:
+        person, results, link = LinkCollector(), list[types.CallToolResult](), ""
+        client = await our_server.client("ada", MODERN, elicitation_callback=person.on_elicitation)
         async with anyio.create_task_group() as tasks:
-            tasks.start_soon(called, scene, client, results)
+            tasks.start_soon(record_call, scene, client, results)
             await until(lambda: bool(person.links))
             (link,) = person.links
-            for each in (other, ada):
-                assert (await each.get(link)).status_code == 200
-            assert (await go_on(ada, link)).status_code == 303
-            assert (await go_on(other, link)).status_code == (await other.get(link)).status_code == 403
-            again = await go_on(ada, link)  # a button that is pressed twice
-            assert (await ada.get(await to_the_end(ada, again, ours.base))).status_code == 200
-        assert [each.is_error for each in results] == [False]
-        assert (await ada.get(link)).status_code == (await go_on(ada, link)).status_code == 404
+            for visitor in (stranger, ada):
+                assert (await visitor.get(link)).status_code == 200
+            assert (await press_button(ada, link)).status_code == 303
+            assert (await press_button(stranger, link)).status_code == (await stranger.get(link)).status_code == 403
+            second_press = await press_button(ada, link)  # a double click
+            assert (await ada.get(await follow_to_callback(ada, second_press, our_server.base))).status_code == 200
+        assert [result.is_error for result in results] == [False]
+        assert (await ada.get(link)).status_code == (await press_button(ada, link)).status_code == 404
 
 
 @pytest.mark.requirement("login.connect-link")
 async def test_a_form_of_another_page_or_from_a_browser_without_the_cookie_leads_nowhere(
     scene: Scene, tmp_path: Path
 ) -> None:
-    async with served(scene, tmp_path) as ours, browser() as ada, browser() as other:
-        link = await told(scene, await ours.client("ada", HANDSHAKE))
+    async with http_server(scene, tmp_path) as our_server, browser() as ada, browser() as stranger:
+        link = await link_from_call(scene, await our_server.client("ada", HANDSHAKE))
         assert (await ada.get(link)).status_code == 200
-        for origin in ("https://evil.example", "null", f"{ours.base}.evil.example"):
-            assert (await go_on(ada, link, Origin=origin)).status_code == 403
+        for origin in ("https://evil.example", "null", f"{our_server.base}.evil.example"):
+            assert (await press_button(ada, link, Origin=origin)).status_code == 403
         assert (await ada.post(link)).status_code == 403
-        assert (await go_on(other, link)).status_code == 403
-        assert (await go_on(ada, link)).status_code == 303
+        assert (await press_button(stranger, link)).status_code == 403
+        assert (await press_button(ada, link)).status_code == 303
         assert (await ada.get(f"{link}x")).status_code == 404
 
 
@@ -159,90 +176,94 @@ async def test_a_form_of_another_page_or_from_a_browser_without_the_cookie_leads
 async def test_an_answer_that_another_browser_brings_is_refused_and_the_login_stays_open(
     scene: Scene, tmp_path: Path
 ) -> None:
-    """Somebody begins a login of their own, and has another person finish it at the authorization server."""
-    async with served(scene, tmp_path) as ours, browser() as bob, browser() as ada, browser() as stranger:
-        client = await ours.client("bob", HANDSHAKE)
-        link = await told(scene, client)
+    """An attacker begins a login, and has another person finish it at the authorization server."""
+    async with http_server(scene, tmp_path) as our_server, browser() as bob, browser() as ada, browser() as stranger:
+        client = await our_server.client("bob", HANDSHAKE)
+        link = await link_from_call(scene, client)
         await bob.get(link)
-        sent_on = await go_on(bob, link)
-        answer = await to_the_end(ada, sent_on, ours.base)  # she follows the address of the authorization server
-        assert (await ada.get(answer)).status_code == 403
-        assert (await stranger.get(answer)).status_code == 403
-        others = await told(scene, await ours.client("ada", HANDSHAKE))
-        await ada.get(others)
-        await go_on(ada, others)  # in a login of her own she has a cookie, which is not his
-        assert (await ada.get(answer)).status_code == 403
-        query = parse_qs(urlsplit(answer).query)
-        for said in ({}, {"code": "x"}, {"code": "x", "state": "y"}, {"error": "access_denied"}):
-            assert (await bob.get(f"{ours.base}/oauth/callback?{urlencode(said)}")).status_code == 400
+        redirect = await press_button(bob, link)
+        callback = await follow_to_callback(
+            ada, redirect, our_server.base
+        )  # ada follows bob's redirect to the authorization server
+        assert (await ada.get(callback)).status_code == 403
+        assert (await stranger.get(callback)).status_code == 403
+        ada_link = await link_from_call(scene, await our_server.client("ada", HANDSHAKE))
+        await ada.get(ada_link)
+        await press_button(ada, ada_link)  # now ada has a login cookie too, but a different one
+        assert (await ada.get(callback)).status_code == 403
+        query = parse_qs(urlsplit(callback).query)
+        for parameters in ({}, {"code": "x"}, {"code": "x", "state": "y"}, {"error": "access_denied"}):
+            assert (await bob.get(f"{our_server.base}/oauth/callback?{urlencode(parameters)}")).status_code == 400
         assert query["state"]
-        assert scene.server.grants("authorization_code") == 1  # that of the operator
+        assert scene.server.grants("authorization_code") == 1  # the operator's
         assert (await scene.call(client)).is_error
-        assert (await bob.get(await to_the_end(bob, await go_on(bob, link), ours.base))).status_code == 200
+        assert (
+            await bob.get(await follow_to_callback(bob, await press_button(bob, link), our_server.base))
+        ).status_code == 200
         assert text_of(await scene.call(client)) == "hello"
 
 
 @pytest.mark.requirement("login.connect-link")
-async def test_an_error_of_the_authorization_server_is_told_by_the_page_and_the_call_and_the_next_call_asks_again(
+async def test_the_page_and_the_call_report_an_error_of_the_authorization_server_and_the_next_call_asks_again(
     scene: Scene, tmp_path: Path
 ) -> None:
-    async with served(scene, tmp_path) as ours:
-        person, results, page = Shown(), list[types.CallToolResult](), ""
-        client = await ours.client("ada", MODERN, elicitation_callback=person.look)
+    async with http_server(scene, tmp_path) as our_server:
+        person, results, page = LinkCollector(), list[types.CallToolResult](), ""
+        client = await our_server.client("ada", MODERN, elicitation_callback=person.on_elicitation)
         for denies in (True, False):
             scene.server.switch(denies=denies)
             async with anyio.create_task_group() as tasks:
-                tasks.start_soon(called, scene, client, results)
+                tasks.start_soon(record_call, scene, client, results)
                 await until(lambda: len(person.links) > len(results))
-                page = await log_in(person.links[-1], ours.base)
+                page = await log_in(person.links[-1], our_server.base)
             assert ("refused it" in page) is denies
         assert "refused it" in text_of(results[0])
-        assert [each.is_error for each in results] == [True, False]
+        assert [result.is_error for result in results] == [True, False]
         async with browser() as late:
             assert (await late.get(person.links[0])).status_code == 404
 
 
 @pytest.mark.requirement("login.connect-again")
-async def test_who_has_lost_the_browser_gets_another_link_and_the_lost_one_counts_no_more(
+async def test_a_person_who_has_lost_the_browser_gets_a_new_link_and_the_old_login_stops_working(
     scene: Scene, tmp_path: Path
 ) -> None:
-    async with served(scene, tmp_path) as ours, browser() as lost, browser() as found:
-        client = await ours.client("ada", HANDSHAKE)
-        link = await told(scene, client)
-        await lost.get(link)
-        answer = await to_the_end(lost, await go_on(lost, link), ours.base)
-        assert "repeat the call" in (await found.get(link)).text
-        fresh = await told(scene, client)
-        assert fresh != link
-        assert await told(scene, client) == fresh  # as long as nobody has gone on there
-        await found.get(fresh)
-        last = await to_the_end(found, await go_on(found, fresh), ours.base)
-        assert (await lost.get(answer)).status_code == 403
-        assert scene.server.grants("authorization_code") == 1  # that of the operator
-        assert "You are logged in" in (await found.get(last)).text
+    async with http_server(scene, tmp_path) as our_server, browser() as old_browser, browser() as new_browser:
+        client = await our_server.client("ada", HANDSHAKE)
+        link = await link_from_call(scene, client)
+        await old_browser.get(link)
+        old_callback = await follow_to_callback(old_browser, await press_button(old_browser, link), our_server.base)
+        assert "repeat the call" in (await new_browser.get(link)).text
+        new_link = await link_from_call(scene, client)
+        assert new_link != link
+        assert await link_from_call(scene, client) == new_link  # until somebody presses the button
+        await new_browser.get(new_link)
+        new_callback = await follow_to_callback(new_browser, await press_button(new_browser, new_link), our_server.base)
+        assert (await old_browser.get(old_callback)).status_code == 403
+        assert scene.server.grants("authorization_code") == 1  # the operator's
+        assert "You are logged in" in (await new_browser.get(new_callback)).text
         assert text_of(await scene.call(client)) == "hello"
-        for each in (link, fresh):
-            assert (await found.get(each)).status_code == 404
+        for old_link in (link, new_link):
+            assert (await new_browser.get(old_link)).status_code == 404
 
 
 @pytest.mark.requirement("login.connect-again")
-async def test_who_has_lost_the_browser_is_shown_another_link_while_the_first_call_waits(
+async def test_a_person_who_has_lost_the_browser_is_shown_a_new_link_while_the_first_call_waits(
     scene: Scene, tmp_path: Path
 ) -> None:
-    async with served(scene, tmp_path) as ours, browser() as lost:
-        person, results = Shown(), list[types.CallToolResult]()
-        client = await ours.client("ada", HANDSHAKE, elicitation_callback=person.look)
+    async with http_server(scene, tmp_path) as our_server, browser() as old_browser:
+        person, results = LinkCollector(), list[types.CallToolResult]()
+        client = await our_server.client("ada", HANDSHAKE, elicitation_callback=person.on_elicitation)
         async with anyio.create_task_group() as tasks:
-            tasks.start_soon(called, scene, client, results)
+            tasks.start_soon(record_call, scene, client, results)
             await until(lambda: bool(person.links))
-            await lost.get(person.links[0])
-            assert (await go_on(lost, person.links[0])).status_code == 303
-            tasks.start_soon(called, scene, client, results)
+            await old_browser.get(person.links[0])
+            assert (await press_button(old_browser, person.links[0])).status_code == 303
+            tasks.start_soon(record_call, scene, client, results)
             await until(lambda: len(person.links) == 2)
             assert person.links[0] != person.links[1]
             assert results == []
-            assert "You are logged in" in await log_in(person.links[1], ours.base)
-        assert [text_of(each) for each in results] == ["hello"] * 2
+            assert "You are logged in" in await log_in(person.links[1], our_server.base)
+        assert [text_of(result) for result in results] == ["hello"] * 2
 
 
 @pytest.mark.requirement("login.connect-again")
@@ -253,31 +274,31 @@ async def test_a_client_that_cannot_be_asked_does_not_end_the_login_that_another
         del context, params
         return types.ErrorData(code=-32603, message="there is no window")
 
-    async with served(scene, tmp_path) as ours, browser() as ada:
-        person, results = Shown(), list[types.CallToolResult]()
-        client = await ours.client("ada", HANDSHAKE, elicitation_callback=person.look)
-        other = await ours.client("ada", HANDSHAKE, elicitation_callback=fail)
+    async with http_server(scene, tmp_path) as our_server, browser() as ada:
+        person, results = LinkCollector(), list[types.CallToolResult]()
+        client = await our_server.client("ada", HANDSHAKE, elicitation_callback=person.on_elicitation)
+        second_client = await our_server.client("ada", HANDSHAKE, elicitation_callback=fail)
         async with anyio.create_task_group() as tasks:
-            tasks.start_soon(called, scene, client, results)
+            tasks.start_soon(record_call, scene, client, results)
             await until(lambda: bool(person.links))
             await ada.get(person.links[0])
-            answer = await to_the_end(ada, await go_on(ada, person.links[0]), ours.base)
-            assert "A person must log in" in text_of(await scene.call(other))
+            callback = await follow_to_callback(ada, await press_button(ada, person.links[0]), our_server.base)
+            assert "A person must log in" in text_of(await scene.call(second_client))
             assert results == []
-            assert "You are logged in" in (await ada.get(answer)).text
-        assert [text_of(each) for each in results] == ["hello"]
+            assert "You are logged in" in (await ada.get(callback)).text
+        assert [text_of(result) for result in results] == ["hello"]
 
 
 @pytest.mark.requirement("login.connect-again")
-async def test_a_call_that_was_given_up_while_the_login_was_open_leaves_the_next_one_its_question(
+async def test_after_a_call_is_cancelled_during_a_login_the_next_call_asks_with_the_same_link(
     scene: Scene, tmp_path: Path
 ) -> None:
-    async with served(scene, tmp_path) as ours:
-        person, results = Shown(), list[types.CallToolResult]()
-        client = await ours.client("ada", HANDSHAKE, elicitation_callback=person.look)
+    async with http_server(scene, tmp_path) as our_server:
+        person, results = LinkCollector(), list[types.CallToolResult]()
+        client = await our_server.client("ada", HANDSHAKE, elicitation_callback=person.on_elicitation)
         for count in (1, 2, 3):
             async with anyio.create_task_group() as tasks:
-                tasks.start_soon(called, scene, client, results)
+                tasks.start_soon(record_call, scene, client, results)
                 await until(lambda count=count: len(person.links) == count)
                 tasks.cancel_scope.cancel()
         assert results == []
@@ -286,26 +307,26 @@ async def test_a_call_that_was_given_up_while_the_login_was_open_leaves_the_next
 
 @pytest.mark.long
 @pytest.mark.requirement("login.connect-again")
-async def test_who_declines_many_logins_takes_no_place_from_others(scene: Scene, tmp_path: Path) -> None:
-    async with served(scene, tmp_path) as ours:
+async def test_a_person_who_declines_many_logins_takes_no_place_from_others(scene: Scene, tmp_path: Path) -> None:
+    async with http_server(scene, tmp_path) as our_server:
 
         async def decline(context: Any, params: types.ElicitRequestParams) -> types.ElicitResult:
             del context, params
             return types.ElicitResult(action="decline")
 
-        bob = await ours.client("bob", MODERN, elicitation_callback=decline)
+        bob = await our_server.client("bob", MODERN, elicitation_callback=decline)
         for _ in range(MAX_ATTEMPTS + 1):
             assert "did not log in" in text_of(await scene.call(bob))
-        person = Shown()
-        ada = await ours.client("ada", MODERN, elicitation_callback=person.look)
+        person = LinkCollector()
+        ada = await our_server.client("ada", MODERN, elicitation_callback=person.on_elicitation)
         async with anyio.create_task_group() as tasks:
-            tasks.start_soon(called, scene, ada, list[types.CallToolResult]())
+            tasks.start_soon(record_call, scene, ada, list[types.CallToolResult]())
             await until(lambda: bool(person.links))
             tasks.cancel_scope.cancel()
 
 
 @pytest.mark.requirement("login.connect-link")
-async def test_where_all_share_a_login_the_page_says_so_and_an_answer_before_the_button_is_sent_back_to_it() -> None:
+async def test_the_page_of_a_shared_login_says_so_and_an_answer_before_the_button_is_refused() -> None:
     pages = ConnectPages("http://tools.example")
     redirect = Redirect("login", "https://as.example/authorize", ALIAS, "")
     asgi = httpx2.ASGITransport(app=Starlette(routes=pages.routes))
@@ -314,10 +335,10 @@ async def test_where_all_share_a_login_the_page_says_so_and_an_answer_before_the
         httpx2.AsyncClient(transport=asgi, base_url="http://tools.example") as person,
     ):
         assert "everybody who can use coretools-mcp at tools.example" in (await person.get(address())).text
-        early = await person.get("/oauth/callback?state=secret&code=x")
-        assert (early.status_code, "the button on the login page" in early.text) == (403, True)
-        assert (await go_on(person, address())).status_code == 303
-        async with httpx2.AsyncClient(transport=asgi, base_url="http://tools.example") as other:
-            elsewhere = await other.get("/oauth/callback?state=secret&code=x")
-        assert (elsewhere.status_code, "in another browser" in elsewhere.text) == (403, True)
+        early_response = await person.get("/oauth/callback?state=secret&code=x")
+        assert (early_response.status_code, "the button on the login page" in early_response.text) == (403, True)
+        assert (await press_button(person, address())).status_code == 303
+        async with httpx2.AsyncClient(transport=asgi, base_url="http://tools.example") as stranger:
+            other_response = await stranger.get("/oauth/callback?state=secret&code=x")
+        assert (other_response.status_code, "in another browser" in other_response.text) == (403, True)
         assert not redirect.arrived.is_set()

@@ -1,4 +1,4 @@
-"""Several processes of one person, and some that are killed."""
+"""Several processes of one person, some of which are killed."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import anyio
 import pytest
 
 from tests.harness import text_of
-from tests.interaction.login.scene import ALIAS, ECHO, HANDSHAKE, LIFE, LOGIN, Person, Scene
+from tests.interaction.login.scene import ALIAS, ECHO, HANDSHAKE, LOGIN, TOKEN_LIFETIME, Person, Scene
 from tests.interaction.raw_clients import wait_until_time
 from tests.variants import one_in
 from tests.waiting import until
@@ -36,7 +36,7 @@ async def test_logins_at_the_same_time_open_one_tab_and_register_once(scene: Sce
 
 
 @pytest.mark.requirement("login.processes")
-async def test_persons_of_several_servers_are_shown_one_address(scene: Scene) -> None:
+async def test_a_person_with_several_servers_is_shown_one_url(scene: Scene) -> None:
     person = Person()
     async with AsyncExitStack() as stack:
         clients = [await stack.enter_async_context(scene.serving(HANDSHAKE, person)) for _ in range(COUNT)]
@@ -47,15 +47,15 @@ async def test_persons_of_several_servers_are_shown_one_address(scene: Scene) ->
                 tasks.start_soon(scene.call, client, LOGIN)
         for client in clients:
             assert text_of(await scene.call(client)) == "hello"
-    assert len(person.shown) == scene.server.registrations == scene.server.grants("authorization_code") == 1
+    assert len(person.urls) == scene.server.registrations == scene.server.grants("authorization_code") == 1
 
 
 @pytest.mark.requirement("login.processes")
 async def test_servers_that_start_at_the_same_time_with_an_expired_token_renew_it_once(scene: Scene) -> None:
-    scene.server.switch(seconds=LIFE)
+    scene.server.switch(seconds=TOKEN_LIFETIME)
     await scene.log_in()
     scene.server.switch(seconds=600)
-    wait_until_time(time.time() + LIFE)
+    wait_until_time(time.time() + TOKEN_LIFETIME)
     texts: list[str] = []
 
     async def serve() -> None:
@@ -73,7 +73,7 @@ async def test_servers_that_start_at_the_same_time_with_an_expired_token_renew_i
 
 @pytest.mark.long
 @pytest.mark.requirement("login.processes")
-async def test_servers_that_run_take_what_one_of_them_has_renewed(scene: Scene) -> None:
+async def test_running_servers_use_the_token_that_one_of_them_has_renewed(scene: Scene) -> None:
     await scene.log_in()
     async with AsyncExitStack() as stack:
         clients = [await stack.enter_async_context(scene.serving(HANDSHAKE)) for _ in range(COUNT)]
@@ -92,7 +92,7 @@ async def test_servers_that_run_take_what_one_of_them_has_renewed(scene: Scene) 
 @pytest.mark.parametrize("step", one_in(2, STEPS))
 async def test_a_login_that_is_killed_leaves_a_next_one_that_works(step: str, scene: Scene) -> None:
     scene.server.switch(delays={step: 600_000})
-    async with scene.killed("login", ALIAS):
+    async with scene.killed_command("login", ALIAS):
         await until(lambda: scene.server.requests(step))
     scene.server.switch(delays={})
     await scene.log_in()
@@ -106,11 +106,11 @@ async def test_a_login_that_is_killed_leaves_a_next_one_that_works(step: str, sc
 async def test_a_server_that_is_killed_while_it_renews_leaves_a_next_login_that_works(
     moment: str, scene: Scene
 ) -> None:
-    scene.server.switch(seconds=LIFE)
+    scene.server.switch(seconds=TOKEN_LIFETIME)
     await scene.log_in()
-    wait_until_time(time.time() + LIFE)
+    wait_until_time(time.time() + TOKEN_LIFETIME)
     scene.server.switch(seconds=600, **{moment: {"/token": 600_000}})
-    async with scene.killed("serve"):
+    async with scene.killed_command("serve"):
         await until(lambda: scene.server.requests("/token") == 2)
         await until(lambda: moment == "delays" or scene.server.refreshes == 1)
     scene.server.switch(delays={}, late={})
@@ -125,9 +125,9 @@ async def test_a_server_that_is_killed_while_it_renews_leaves_a_next_login_that_
 
 @pytest.mark.requirement("login.out")
 async def test_a_login_that_is_ended_while_a_server_renews_it_does_not_come_back(scene: Scene) -> None:
-    scene.server.switch(seconds=LIFE)
+    scene.server.switch(seconds=TOKEN_LIFETIME)
     await scene.log_in()
-    wait_until_time(time.time() + LIFE)
+    wait_until_time(time.time() + TOKEN_LIFETIME)
     scene.server.switch(seconds=600, delays={"/token": 2_000})
     async with scene.serving(HANDSHAKE) as client, anyio.create_task_group() as tasks:
         tasks.start_soon(scene.tools, client)

@@ -1,4 +1,4 @@
-"""A client that can show an address: its person logs in while a call waits."""
+"""A client that can show URLs: its user logs in while a call waits."""
 
 from __future__ import annotations
 
@@ -28,24 +28,24 @@ async def test_a_person_logs_in_at_the_address_that_the_client_is_given(revision
         assert not (await scene.call(client, LOGIN)).is_error
         assert ECHO in await scene.tools(client)
         assert text_of(await scene.call(client)) == "hello"
-    assert [urlsplit(url).netloc for url in person.shown] == [urlsplit(scene.server.base).netloc]
+    assert [urlsplit(url).netloc for url in person.urls] == [urlsplit(scene.server.base).netloc]
     assert scene.tabs == []
     assert scene.server.registrations == 1
 
 
 @pytest.mark.requirement("login.question")
 @pytest.mark.parametrize("revision", ERAS)
-async def test_who_declines_is_asked_again_by_the_next_call(revision: str, scene: Scene) -> None:
+async def test_a_person_who_declines_is_asked_again_by_the_next_call(revision: str, scene: Scene) -> None:
     person = Person("decline", visits=False)
     async with scene.serving(revision, person) as client:
         assert await scene.tools(client) == {LOGIN}
-        refused = await scene.call(client, LOGIN)
-        assert refused.is_error
-        assert f"coretools-mcp login {ALIAS}" in text_of(refused)
+        refusal = await scene.call(client, LOGIN)
+        assert refusal.is_error
+        assert f"coretools-mcp login {ALIAS}" in text_of(refusal)
         assert scene.server.requests("/token") == 0
         person.action, person.visits = "accept", True
         assert not (await scene.call(client, LOGIN)).is_error
-    assert len(person.shown) == 2
+    assert len(person.urls) == 2
     assert scene.server.registrations == 1
 
 
@@ -59,7 +59,7 @@ async def test_calls_at_the_same_time_share_one_login(revision: str, scene: Scen
             for _ in range(4):
                 tasks.start_soon(scene.call, client, LOGIN)
         assert text_of(await scene.call(client)) == "hello"
-    assert len({parse_qs(urlsplit(url).query)["state"][0] for url in person.shown}) == 1
+    assert len({parse_qs(urlsplit(url).query)["state"][0] for url in person.urls}) == 1
     assert scene.server.registrations == scene.server.grants("authorization_code") == 1
 
 
@@ -77,18 +77,18 @@ async def test_a_call_tells_why_there_is_no_login_and_the_next_one_asks(revision
         assert "refused it" in text_of(await scene.call(client, LOGIN))
         scene.server.switch(denies=False)
         assert not (await scene.call(client, LOGIN)).is_error
-    assert len(person.shown) == 3
+    assert len(person.urls) == 3
     assert scene.server.registrations == 1
 
 
 @pytest.mark.requirement("login.scopes")
 @pytest.mark.parametrize("revision", ERAS)
-async def test_who_declines_a_further_scope_keeps_the_login(revision: str, scene: Scene) -> None:
+async def test_a_person_who_declines_a_further_scope_keeps_the_login(revision: str, scene: Scene) -> None:
     await scene.log_in()
     person = Person("decline", visits=False)
     async with scene.serving(revision, person) as client:
         assert (await scene.call(client, PICTURE)).is_error
-        scene.upstream.post("/refuse")  # so that the login has to be renewed
+        scene.upstream.post("/refuse")  # so that the token must be renewed
         assert text_of(await scene.call(client)) == "hello"
         person.action, person.visits = "accept", True
         assert not (await scene.call(client, PICTURE)).is_error
@@ -102,12 +102,12 @@ async def test_a_tool_that_needs_a_further_scope_asks_for_it_and_goes_on(revisio
     person = Person()
     async with scene.serving(revision, person) as client:
         assert text_of(await scene.call(client)) == "hello"
-        assert person.shown == []
+        assert person.urls == []
         assert not (await scene.call(client, PICTURE)).is_error
         assert not (await scene.call(client, PICTURE)).is_error
         assert text_of(await scene.call(client)) == "hello"
-    (shown,) = person.shown
-    assert {"tools", "pictures"} <= set(parse_qs(urlsplit(shown).query)["scope"][0].split())
+    (url,) = person.urls
+    assert {"tools", "pictures"} <= set(parse_qs(urlsplit(url).query)["scope"][0].split())
 
 
 @pytest.mark.requirement("search.call")
@@ -118,21 +118,21 @@ async def test_a_person_logs_in_for_calls_through_call_tool_too(revision: str, s
     async with scene.serving(revision, person) as client:
         assert await scene.tools(client) == {LOGIN}
         assert not (await scene.call(client, "call_tool", name=LOGIN)).is_error
-        assert await scene.tools(client) == set(), "what is there to log in is gone, and the others are searched for"
+        assert await scene.tools(client) == set(), "the login tool is gone, and the other tools are found by search"
         assert text_of(await scene.call(client, "call_tool", name=ECHO, arguments={"text": "hello"})) == "hello"
-        assert len(person.shown) == 1
+        assert len(person.urls) == 1
         assert not (await scene.call(client, "call_tool", name=PICTURE, arguments={})).is_error
-    assert len(person.shown) == 2
-    assert "pictures" in parse_qs(urlsplit(person.shown[1]).query)["scope"][0].split()
+    assert len(person.urls) == 2
+    assert "pictures" in parse_qs(urlsplit(person.urls[1]).query)["scope"][0].split()
 
 
 @pytest.mark.requirement("login.scopes")
-async def test_a_further_scope_without_a_person_who_can_be_asked_is_got_by_the_command(scene: Scene) -> None:
+async def test_a_further_scope_is_granted_through_the_command_if_nobody_can_be_asked(scene: Scene) -> None:
     await scene.log_in()
     async with scene.serving(HANDSHAKE) as client:
-        refused = await scene.call(client, PICTURE)
-        assert refused.is_error
-        assert f"coretools-mcp login {ALIAS}" in text_of(refused)
+        refusal = await scene.call(client, PICTURE)
+        assert refusal.is_error
+        assert f"coretools-mcp login {ALIAS}" in text_of(refusal)
         assert text_of(await scene.call(client)) == "hello"
         await scene.log_in()
         await until(lambda: scene.server.grants("authorization_code") == 2)
@@ -141,7 +141,7 @@ async def test_a_further_scope_without_a_person_who_can_be_asked_is_got_by_the_c
 
 @pytest.mark.requirement("login.others")
 async def test_other_servers_go_on_while_one_does_not_find_out_how_to_log_in(scene: Scene) -> None:
-    scene.others = {"honest": stdio_upstream(trust=True)}
+    scene.other_servers = {"honest": stdio_upstream(trust=True)}
     scene.server.switch(delays={"/.well-known/oauth-authorization-server": 600_000})
     person = Person()
     async with scene.serving(HANDSHAKE, person) as client, anyio.create_task_group() as tasks:
@@ -150,7 +150,7 @@ async def test_other_servers_go_on_while_one_does_not_find_out_how_to_log_in(sce
         await until(lambda: scene.server.requests("/.well-known/oauth-authorization-server"))
         assert text_of(await scene.call(client, "honest__echo")) == "hello"
         scene.server.switch(delays={})
-    assert len(person.shown) == 1
+    assert len(person.urls) == 1
 
 
 @pytest.mark.requirement("login.scopes")
@@ -162,67 +162,69 @@ async def test_a_further_scope_that_the_settings_do_not_name_asks_nobody_for_a_l
     await scene.log_in()
     person = Person()
     async with scene.serving(revision, person) as client:
-        refused = await scene.call(client, PICTURE)
-        assert refused.is_error
-        assert f"mcpServers.{ALIAS}.oauth.scopes" in text_of(refused)
+        refusal = await scene.call(client, PICTURE)
+        assert refusal.is_error
+        assert f"mcpServers.{ALIAS}.oauth.scopes" in text_of(refusal)
         assert text_of(await scene.call(client)) == "hello"
-    assert person.shown == []
+    assert person.urls == []
 
 
 @pytest.mark.requirement("login.question")
 @pytest.mark.parametrize("revision", ERAS)
-async def test_a_call_whose_login_cannot_begin_says_why_and_the_next_one_can(revision: str, scene: Scene) -> None:
+async def test_a_call_whose_login_cannot_begin_says_why_and_the_next_login_can_begin(
+    revision: str, scene: Scene
+) -> None:
     scene.server.switch(html=["/reg"])
     person = Person()
     async with scene.serving(revision, person) as client:
         assert await scene.tools(client) == {LOGIN}
-        failed = await scene.call(client, LOGIN)
-        assert failed.is_error
-        assert "did not register this program" in text_of(failed)
-        assert person.shown == []
+        failure = await scene.call(client, LOGIN)
+        assert failure.is_error
+        assert "did not register this program" in text_of(failure)
+        assert person.urls == []
         scene.server.switch(html=[])
         assert not (await scene.call(client, LOGIN)).is_error
 
 
 @pytest.mark.requirement("login.question")
-async def test_a_no_in_one_call_does_not_end_the_login_that_another_call_waits_for(scene: Scene) -> None:
-    shown: list[str] = []
+async def test_declining_in_one_call_does_not_end_the_login_that_another_call_waits_for(scene: Scene) -> None:
+    urls: list[str] = []
     results: list[types.CallToolResult] = []
 
-    async def look(context: Any, params: types.ElicitRequestParams) -> types.ElicitResult:
+    async def on_elicitation(context: Any, params: types.ElicitRequestParams) -> types.ElicitResult:
         del context
         assert isinstance(params, types.ElicitRequestURLParams)
-        shown.append(params.url)
-        return types.ElicitResult(action="accept" if len(shown) == 1 else "decline")
+        urls.append(params.url)
+        return types.ElicitResult(action="accept" if len(urls) == 1 else "decline")
 
-    async with scene.serving(MODERN, elicitation_callback=look) as client, anyio.create_task_group() as tasks:
+    async with scene.serving(MODERN, elicitation_callback=on_elicitation) as client, anyio.create_task_group() as tasks:
         await scene.tools(client)
 
         async def agree() -> None:
             results.append(await scene.call(client, LOGIN))
 
         tasks.start_soon(agree)
-        await until(lambda: len(shown) == 1)
+        await until(lambda: len(urls) == 1)
         assert (await scene.call(client, LOGIN)).is_error
-        assert shown[0] == shown[1]
-        await visit(shown[0])
+        assert urls[0] == urls[1]
+        await visit(urls[0])
     assert [result.is_error for result in results] == [False]
 
 
 @pytest.mark.requirement("login.question")
-async def test_calls_that_share_a_login_take_up_one_of_those_that_may_be_open(scene: Scene) -> None:
-    shown: list[str] = []
+async def test_calls_that_share_a_login_count_as_one_open_login(scene: Scene) -> None:
+    urls: list[str] = []
     results: list[types.CallToolResult] = []
-    answered = anyio.Event()
+    may_answer = anyio.Event()
 
-    async def look(context: Any, params: types.ElicitRequestParams) -> types.ElicitResult:
+    async def on_elicitation(context: Any, params: types.ElicitRequestParams) -> types.ElicitResult:
         del context
         assert isinstance(params, types.ElicitRequestURLParams)
-        shown.append(params.url)
-        await answered.wait()
+        urls.append(params.url)
+        await may_answer.wait()
         return types.ElicitResult(action="accept")
 
-    async with scene.serving(MODERN, elicitation_callback=look) as client, anyio.create_task_group() as tasks:
+    async with scene.serving(MODERN, elicitation_callback=on_elicitation) as client, anyio.create_task_group() as tasks:
         await scene.tools(client)
 
         async def call() -> None:
@@ -230,8 +232,8 @@ async def test_calls_that_share_a_login_take_up_one_of_those_that_may_be_open(sc
 
         for _ in range(MAX_ATTEMPTS + 1):
             tasks.start_soon(call)
-        await until(lambda: len(shown) + len(results) == MAX_ATTEMPTS + 1)
-        assert len(set(shown)) == 1
-        await visit(shown[0])
-        answered.set()
+        await until(lambda: len(urls) + len(results) == MAX_ATTEMPTS + 1)
+        assert len(set(urls)) == 1
+        await visit(urls[0])
+        may_answer.set()
     assert [result.is_error for result in results] == [False] * (MAX_ATTEMPTS + 1)

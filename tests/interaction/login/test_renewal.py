@@ -1,4 +1,4 @@
-"""Tokens that end are renewed without a person, once for all who use them."""
+"""Expired tokens are renewed without a person, and only once for all their users."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ import anyio
 import pytest
 
 from tests.harness import MODERN, text_of
-from tests.interaction.login.scene import ALIAS, ECHO, ERAS, HANDSHAKE, LIFE, Scene
+from tests.interaction.login.scene import ALIAS, ECHO, ERAS, HANDSHAKE, TOKEN_LIFETIME, Scene
 from tests.interaction.raw_clients import wait_until_time
 
 pytestmark = pytest.mark.anyio
 
 CONNECTIONS = 100
-"""Of one client of ours at once, none of which a call that fails may keep (httpx2)."""
+"""The most connections that our HTTP client (httpx2) opens at once; a failed call must not keep one of them"""
 
 
 @pytest.mark.requirement("login.restart")
@@ -22,10 +22,10 @@ CONNECTIONS = 100
 async def test_a_server_that_starts_with_an_expired_token_renews_it_and_opens_no_browser(
     revision: str, scene: Scene
 ) -> None:
-    scene.server.switch(seconds=LIFE)
+    scene.server.switch(seconds=TOKEN_LIFETIME)
     await scene.log_in()
     scene.server.switch(seconds=600)
-    wait_until_time(time.time() + LIFE)
+    wait_until_time(time.time() + TOKEN_LIFETIME)
     scene.upstream.post("/reset")
     async with scene.serving(revision) as client:
         assert ECHO in await scene.tools(client)
@@ -59,10 +59,10 @@ async def test_calls_whose_token_is_refused_go_on_with_one_that_is_renewed_once_
 
 @pytest.mark.requirement("login.renewal")
 async def test_each_refresh_token_is_used_once(scene: Scene) -> None:
-    scene.server.switch(seconds=LIFE)
+    scene.server.switch(seconds=TOKEN_LIFETIME)
     await scene.log_in()
     for _ in range(3):
-        wait_until_time(time.time() + LIFE)
+        wait_until_time(time.time() + TOKEN_LIFETIME)
         async with scene.serving(HANDSHAKE) as client:
             assert text_of(await scene.call(client)) == "hello"
     assert scene.server.refreshes >= 3
@@ -78,9 +78,9 @@ async def test_a_login_outlasts_an_authorization_server_that_answers_with_a_page
         scene.upstream.post("/refuse")
         scene.server.switch(html=["/token"])
         for _ in range(CONNECTIONS + 1):
-            failed = await scene.call(client)
-            assert failed.is_error
-            assert "its login cannot be used now" in text_of(failed)
+            failure = await scene.call(client)
+            assert failure.is_error
+            assert "its login cannot be used now" in text_of(failure)
         scene.server.switch(html=[])
         assert text_of(await scene.call(client)) == "hello"
     assert len(scene.tabs) == scene.server.grants("authorization_code") == 1
@@ -88,7 +88,7 @@ async def test_a_login_outlasts_an_authorization_server_that_answers_with_a_page
 
 @pytest.mark.requirement("login.ended")
 @pytest.mark.parametrize(("revision", "forgotten"), [(HANDSHAKE, "Grant"), (MODERN, "Client")])
-async def test_a_login_that_was_ended_there_wants_a_person_and_the_next_one_works(
+async def test_a_login_that_the_authorization_server_has_ended_needs_a_person_and_the_next_one_works(
     revision: str, forgotten: str, scene: Scene
 ) -> None:
     await scene.log_in()
@@ -96,12 +96,12 @@ async def test_a_login_that_was_ended_there_wants_a_person_and_the_next_one_work
         assert text_of(await scene.call(client)) == "hello"
         scene.upstream.post("/refuse")
         scene.server.switch(forget=forgotten)
-        refused = await scene.call(client)
-        assert refused.is_error
-        assert f"coretools-mcp login {ALIAS}" in text_of(refused)
-        await scene.until_told(client)
+        refusal = await scene.call(client)
+        assert refusal.is_error
+        assert f"coretools-mcp login {ALIAS}" in text_of(refusal)
+        await scene.wait_for_login_hint(client)
         assert len(scene.tabs) == 1
         await scene.log_in()
-        await scene.until_called(client)
+        await scene.wait_for_successful_call(client)
     assert len(scene.tabs) == 2
     assert scene.server.registrations == (2 if forgotten == "Client" else 1)

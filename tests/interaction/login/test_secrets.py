@@ -1,4 +1,4 @@
-"""What is secret in a login stays in it."""
+"""The secrets of a login are nowhere but in the stored login."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ pytestmark = pytest.mark.anyio
 
 @pytest.mark.long
 @pytest.mark.requirement("login.secrets")
-async def test_no_token_is_in_anything_that_the_programs_write_but_the_login_itself(scene: Scene) -> None:
+async def test_programs_write_tokens_only_to_the_stored_login(scene: Scene) -> None:
     for html in (["/reg"], ["/token"], []):
         scene.server.switch(html=html)
         await scene.run("login", ALIAS)
@@ -28,7 +28,7 @@ async def test_no_token_is_in_anything_that_the_programs_write_but_the_login_its
             scene.upstream.post("/refuse")
             assert text_of(await scene.call(client)) == "hello"
             await scene.run("status", "--json")
-            scene.heard.append((await client.read_resource("coretools://upstreams")).model_dump_json())
+            scene.outputs.append((await client.read_resource("coretools://upstreams")).model_dump_json())
             scene.upstream.post("/refuse")
             scene.server.switch(forget="Grant")
             scene.server.switch(html=["/token"])
@@ -40,8 +40,8 @@ async def test_no_token_is_in_anything_that_the_programs_write_but_the_login_its
         await scene.run(*arguments)
     secrets = scene.server.secrets
     assert len(secrets) >= 8
-    heard = "\n".join(scene.heard)
-    assert [secret for secret in secrets if secret in heard] == []
+    output = "\n".join(scene.outputs)
+    assert [secret for secret in secrets if secret in output] == []
     folder = Path(os.environ["XDG_STATE_HOME"])
     for path in folder.rglob("*"):
         if path.is_file() and "logins" not in path.parts:
@@ -50,7 +50,7 @@ async def test_no_token_is_in_anything_that_the_programs_write_but_the_login_its
 
 
 @pytest.mark.requirement("login.secrets")
-async def test_the_server_sees_the_access_tokens_alone(scene: Scene) -> None:
+async def test_the_upstream_sees_only_the_access_tokens(scene: Scene) -> None:
     await scene.log_in()
     async with scene.serving(ERAS[0]) as client:
         assert text_of(await scene.call(client)) == "hello"
@@ -58,7 +58,9 @@ async def test_the_server_sees_the_access_tokens_alone(scene: Scene) -> None:
         assert text_of(await scene.call(client)) == "hello"
     counts = scene.upstream.get("/counts")
     assert set(counts["paths"]) <= {"/mcp", "/.well-known/oauth-protected-resource/mcp"}
-    assert all(token.count(".") == 2 for token in counts["tokens"])  # of all that is given away, JWTs alone
+    assert all(
+        token.count(".") == 2 for token in counts["tokens"]
+    )  # of all issued secrets, only access tokens are JWTs
 
 
 @needs_root

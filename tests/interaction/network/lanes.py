@@ -1,6 +1,6 @@
-"""Ways of one principal to one server: sessions over `/mcp`, requests that stand for themselves, sessions over `/sse`.
+"""Lanes: the ways in which a principal reaches a server, namely sessions over `/mcp`, stateless requests, and `/sse`.
 
-Each counts its requests from 1, so that all of them use the same JSON-RPC ids at the same time, as their questions do.
+Each lane numbers its requests from 1, so that all lanes use the same JSON-RPC ids at the same time.
 """
 
 from __future__ import annotations
@@ -31,12 +31,12 @@ CAPABILITIES: Mapping[str, Any] = {**FORM, "roots": {}}
 
 
 class Lane(ABC):
-    """One way of a principal.
+    """A client of one principal.
 
     Args:
-        name: What it is called; each of its questions has to name it.
-        token: Whose it is.
-        roots: The folders that it works in.
+        name: The lane's name; the tests use it for files, so that each question must contain it.
+        token: The token of the principal.
+        roots: The folders in which the client works.
     """
 
     def __init__(self, name: str, token: str, roots: Sequence[Path]) -> None:
@@ -49,11 +49,11 @@ class Lane(ABC):
         self._numbers = itertools.count(1)
 
     async def call(self, tool: str, **arguments: Any) -> Message:
-        """The result of a call."""
+        """Call a tool; return the result."""
         return await self.ask("tools/call", {"name": tool, "arguments": arguments})
 
     async def ask(self, method: str, params: Mapping[str, Any] | None = None) -> Message:
-        """The result of a request; it has the id of the request."""
+        """Send a request, and check that the answer has its id; return the result."""
         self.calls += 1
         return await self._ask(next(self._numbers), method, params or {})
 
@@ -61,17 +61,17 @@ class Lane(ABC):
     async def _ask(self, identity: int, method: str, params: Mapping[str, Any]) -> Message: ...
 
     def _result(self, identity: int, message: Message) -> Message:
-        assert message.get("id") == identity, f"{self.name} was given the answer {message} to request {identity}"
+        assert message.get("id") == identity, f"{self.name} got the answer {message} to request {identity}"
         return message["result"]
 
-    def _answer(self, asked: Message) -> Message:
-        """What it says to a request of the server."""
-        if asked["method"] == "roots/list":
+    def _answer(self, question: Message) -> Message:
+        """The answer to a request of the server."""
+        if question["method"] == "roots/list":
             result: Mapping[str, Any] = {"roots": self._roots}
         else:
-            self.questions.append(asked["params"]["message"])
+            self.questions.append(question["params"]["message"])
             result = self.reply
-        return {"jsonrpc": "2.0", "id": asked["id"], "result": result}
+        return {"jsonrpc": "2.0", "id": question["id"], "result": result}
 
 
 class SessionLane(Lane):
@@ -83,11 +83,11 @@ class SessionLane(Lane):
         self._aside = aside
 
     async def begin(self, revision: str) -> None:
-        """The handshake."""
-        opened = await post(self._wire, "/mcp", initialize(revision, CAPABILITIES), self.headers)
-        assert [message["id"] async for message in self._wire.messages(opened)] == [0]
-        more = {"Mcp-Session-Id": opened.headers["mcp-session-id"], "MCP-Protocol-Version": revision}
-        self.headers.update(more)
+        """Do the handshake."""
+        head = await post(self._wire, "/mcp", initialize(revision, CAPABILITIES), self.headers)
+        assert [message["id"] async for message in self._wire.messages(head)] == [0]
+        session_headers = {"Mcp-Session-Id": head.headers["mcp-session-id"], "MCP-Protocol-Version": revision}
+        self.headers.update(session_headers)
         await self._say(INITIALIZED)
 
     async def _ask(self, identity: int, method: str, params: Mapping[str, Any]) -> Message:
@@ -100,13 +100,13 @@ class SessionLane(Lane):
         return self._result(identity, answer)
 
     async def _say(self, message: Message) -> None:
-        taken = await post(self._aside, "/mcp", message, self.headers)
-        assert taken.status == 202
-        _ = [piece async for piece in self._aside.pieces(taken)]
+        head = await post(self._aside, "/mcp", message, self.headers)
+        assert head.status == 202
+        _ = [piece async for piece in self._aside.pieces(head)]
 
 
-class LoneLane(Lane):
-    """Requests of 2026-07-28 over Streamable HTTP: each stands for itself."""
+class StatelessLane(Lane):
+    """Stateless requests of 2026-07-28 over Streamable HTTP."""
 
     def __init__(self, name: str, token: str, wire: Connection) -> None:
         super().__init__(name, token, ())
@@ -116,11 +116,11 @@ class LoneLane(Lane):
         result = await self._leg(identity, method, params)
         if result.get("resultType") != "input_required":
             return result
-        ((key, asked),) = result["inputRequests"].items()
-        self.questions.append(asked["params"]["message"])
+        ((key, question),) = result["inputRequests"].items()
+        self.questions.append(question["params"]["message"])
         self.calls += 1
-        again = {**params, "inputResponses": {key: self.reply}, "requestState": result["requestState"]}
-        return await self._leg(next(self._numbers), method, again)
+        answered_params = {**params, "inputResponses": {key: self.reply}, "requestState": result["requestState"]}
+        return await self._leg(next(self._numbers), method, answered_params)
 
     async def _leg(self, identity: int, method: str, params: Mapping[str, Any]) -> Message:
         message = modern(identity, method, params, **FORM)
@@ -130,22 +130,22 @@ class LoneLane(Lane):
 
 
 class SseLane(Lane):
-    """A session over the older transport."""
+    """A session over SSE, the older transport."""
 
     def __init__(self, name: str, token: str, roots: Sequence[Path], stream: Connection, wire: Connection) -> None:
         super().__init__(name, token, roots)
         self._stream = stream
         self._wire = wire
-        self._heard: AsyncIterator[tuple[str, str]] | None = None
+        self._events: AsyncIterator[tuple[str, str]] | None = None
         self._endpoint = ""
 
     async def begin(self, revision: str) -> None:
-        """Open the stream, and the handshake."""
+        """Open the stream, and do the handshake."""
         head = await self._stream.ask("GET", "/sse", self.headers)
         events = self._stream.events(head)
         name, self._endpoint = await anext(events)
         assert name == "endpoint"
-        self._heard = events
+        self._events = events
         await self._say(initialize(revision, CAPABILITIES))
         assert (await self._next())["id"] == 0
         await self._say(INITIALIZED)
@@ -158,28 +158,31 @@ class SseLane(Lane):
         return self._result(identity, message)
 
     async def _next(self) -> Message:
-        assert self._heard is not None
-        return json.loads((await anext(self._heard))[1])
+        assert self._events is not None
+        return json.loads((await anext(self._events))[1])
 
     async def _say(self, message: Message) -> None:
-        taken = await post(self._wire, self._endpoint, message, self.headers)
-        assert taken.status == 202
-        _ = [piece async for piece in self._wire.pieces(taken)]
+        head = await post(self._wire, self._endpoint, message, self.headers)
+        assert head.status == 202
+        _ = [piece async for piece in self._wire.pieces(head)]
 
 
 @asynccontextmanager
-async def lane(
+async def open_lane(
     kind: str, url: str, name: str, token: str, roots: Sequence[Path], source: str = "127.0.0.1"
 ) -> AsyncGenerator[Lane]:
-    """A lane that has introduced itself, from an address of this machine."""
+    """Open a lane, with its handshake done, from an address of this machine.
+
+    The kinds are `session`, `sse` and `lone`, which is for stateless requests.
+    """
     async with (
         connection(url, source, reopens=True) as first,
         connection(url, source, reopens=True) as second,
     ):
         if kind == "lone":
-            yield LoneLane(name, token, first)
+            yield StatelessLane(name, token, first)
             return
-        opened = (SessionLane if kind == "session" else SseLane)(name, token, roots, first, second)
+        lane = (SessionLane if kind == "session" else SseLane)(name, token, roots, first, second)
         async with asyncio.timeout(30):
-            await opened.begin("2025-11-25")
-        yield opened
+            await lane.begin("2025-11-25")
+        yield lane

@@ -1,4 +1,4 @@
-"""How much one client may ask for, and how much goes to one server behind this one."""
+"""Limits on the calls of one client, and on the calls to one upstream."""
 
 from __future__ import annotations
 
@@ -16,38 +16,40 @@ HANDSHAKE = HANDSHAKES[-1]
 TOKENS = {"one": "one-token-" + "1" * 20, "two": "two-token-" + "2" * 20}
 
 
-def called(client: RawClient, path: Path) -> dict[str, Any]:
+def call(client: RawClient, path: Path) -> dict[str, Any]:
     arguments = {"path": str(path)}
     return client.receive(client.request("tools/call", {"name": "list_directory", "arguments": arguments}))["result"]
 
 
 def refusal(result: dict[str, Any]) -> str:
-    """Why a call was refused."""
+    """Check that a call was refused for its limit; return the message."""
     assert result["_meta"]["coretools-mcp/error"]["type"] == "too_many_calls", result
     return result["content"][0]["text"]
 
 
 @pytest.mark.requirement("limits.calls-per-minute")
 @pytest.mark.parametrize("revision", [HANDSHAKE, MODERN])
-def test_one_call_too_many_in_a_minute_is_told_when_to_come_again(root: Path, tmp_path: Path, revision: str) -> None:
+def test_the_refusal_of_one_call_too_many_in_a_minute_says_when_to_call_again(
+    root: Path, tmp_path: Path, revision: str
+) -> None:
     config = write_config(tmp_path, {"limits": {"callsPerMinute": 3}})
     with (
         http_server(root, config, own_state()) as url,
         initialized_client(connect_http(url, "http"), revision) as client,
     ):
         for _ in range(3):
-            assert not called(client, root).get("isError")
-        said = refusal(called(client, root))
-        assert (found := re.search(r"Call again in (\d+) s", said)), said
-        assert 1 <= int(found[1]) <= 20
-        assert "limits.callsPerMinute" in said
-        named = {"uri": "todo://list"}
-        reads = dict.fromkeys(("resources/read", "resources/directory/read", "skills/get"), named)
+            assert not call(client, root).get("isError")
+        message = refusal(call(client, root))
+        assert (match := re.search(r"Call again in (\d+) s", message)), message
+        assert 1 <= int(match[1]) <= 20
+        assert "limits.callsPerMinute" in message
+        todo_params = {"uri": "todo://list"}
+        reads = dict.fromkeys(("resources/read", "resources/directory/read", "skills/get"), todo_params)
         for method, params in {"prompts/get": {"name": "at"}, **reads}.items():
             error = client.receive(client.request(method, params))["error"]
             assert error["data"]["type"] == "too_many_calls", (method, error)
             assert 1 <= error["data"]["retryAfterSeconds"] <= 20
-        assert client.tools(), "lists are no calls"
+        assert client.tools(), "lists do not count as calls"
 
 
 @pytest.mark.requirement("limits.calls-per-minute")
@@ -55,24 +57,24 @@ def test_a_client_that_calls_too_often_takes_nothing_from_another_one(root: Path
     config = write_config(tmp_path, {"limits": {"callsPerMinute": 1}})
     with http_server(root, config, own_state()) as url:
         with (
-            initialized_client(connect_http(url, "http"), HANDSHAKE) as one,
-            initialized_client(connect_http(url, "http"), HANDSHAKE) as other,
+            initialized_client(connect_http(url, "http"), HANDSHAKE) as first,
+            initialized_client(connect_http(url, "http"), HANDSHAKE) as second,
         ):
-            assert not called(one, root).get("isError")
-            refusal(called(one, root))
-            assert not called(other, root).get("isError")
-        # Those who cannot be told apart share one limit, so that nobody gets round it by having no session.
+            assert not call(first, root).get("isError")
+            refusal(call(first, root))
+            assert not call(second, root).get("isError")
+        # Clients that cannot be told apart share one limit, so that nobody escapes it by having no session.
         with (
-            initialized_client(connect_http(url, "http"), MODERN) as one,
-            initialized_client(connect_http(url, "http"), MODERN) as other,
+            initialized_client(connect_http(url, "http"), MODERN) as first,
+            initialized_client(connect_http(url, "http"), MODERN) as second,
         ):
-            assert not called(one, root).get("isError")
-            refusal(called(other, root))
+            assert not call(first, root).get("isError")
+            refusal(call(second, root))
 
 
 @pytest.mark.requirement("limits.calls-at-once")
 @pytest.mark.anyio
-async def test_a_call_is_refused_while_as_many_as_may_be_are_at_work(root: Path, tmp_path: Path) -> None:
+async def test_a_call_is_refused_while_the_allowed_number_of_calls_is_running(root: Path, tmp_path: Path) -> None:
     servers = {"up": stdio_upstream(trust=True)}
     config = write_config(tmp_path, {"limits": {"callsAtOnce": 1}, "mcpServers": servers})
     with (
@@ -80,18 +82,18 @@ async def test_a_call_is_refused_while_as_many_as_may_be_are_at_work(root: Path,
         initialized_client(connect_http(url, "http"), HANDSHAKE) as client,
     ):
         client.tools()
-        waiting = client.request("tools/call", {"name": "up__wait", "arguments": {}})
-        said = refusal(called(client, root))
-        assert "limits.callsAtOnce" in said
-        with initialized_client(connect_http(url, "http"), HANDSHAKE) as other:
-            assert not called(other, root).get("isError")
-        client.wire.send({"jsonrpc": "2.0", "method": "notifications/cancelled", "params": {"requestId": waiting}})
-        while "isError" in (result := called(client, root)):
+        waiting_id = client.request("tools/call", {"name": "up__wait", "arguments": {}})
+        message = refusal(call(client, root))
+        assert "limits.callsAtOnce" in message
+        with initialized_client(connect_http(url, "http"), HANDSHAKE) as second_client:
+            assert not call(second_client, root).get("isError")
+        client.wire.send({"jsonrpc": "2.0", "method": "notifications/cancelled", "params": {"requestId": waiting_id}})
+        while "isError" in (result := call(client, root)):
             refusal(result)
 
 
 @pytest.mark.requirement("limits.upstream")
-def test_a_server_is_sent_no_more_calls_in_a_minute_than_its_entry_says(root: Path, tmp_path: Path) -> None:
+def test_an_upstream_gets_no_more_calls_in_a_minute_than_its_entry_allows(root: Path, tmp_path: Path) -> None:
     servers = {"few": stdio_upstream(trust=True, callsPerMinute=2), "many": stdio_upstream(trust=True)}
     config = write_config(tmp_path, {"mcpServers": servers})
     echo = {"arguments": {"text": "x"}}
@@ -103,8 +105,8 @@ def test_a_server_is_sent_no_more_calls_in_a_minute_than_its_entry_says(root: Pa
                 if number < 2:
                     assert not result.get("isError"), result
                     continue
-                said = refusal(result)
-                assert re.search(r"mcpServers\.few\.callsPerMinute.*call again in \d+ s", said), said
+                message = refusal(result)
+                assert re.search(r"mcpServers\.few\.callsPerMinute.*call again in \d+ s", message), message
                 assert not client.receive(client.request("tools/call", {"name": "many__echo", **echo}))["result"].get(
                     "isError"
                 )
@@ -112,7 +114,7 @@ def test_a_server_is_sent_no_more_calls_in_a_minute_than_its_entry_says(root: Pa
 
 @pytest.mark.requirement("limits.calls-per-minute")
 @pytest.mark.parametrize("per_minute", [1, 7, 60, 1_000, 1_000_000])
-def test_all_calls_of_a_minute_may_be_made_at_once_and_come_back_one_by_one(per_minute: int) -> None:
+def test_all_calls_of_a_minute_may_be_made_at_once_and_become_available_again_one_by_one(per_minute: int) -> None:
     rate, now = TokenBucket(per_minute), 1_000.0
     count = min(per_minute, 5_000)
     for _ in range(per_minute - count):

@@ -1,4 +1,4 @@
-"""What becomes of the work when a request, a connection or a session ends before its answer; seen by what is done."""
+"""A command's fate when its request, connection or session ends before the answer, seen by the files that it writes."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from tests.interaction.network.wires import (
     request,
 )
 from tests.interaction.raw_clients import Message
-from tests.interaction.serving import Served
+from tests.interaction.serving import SharedServers
 from tests.interaction.test_conversation import UNASKED
 from tests.processes import is_running, until_ended
 from tests.waiting import CEILING
@@ -35,41 +35,41 @@ pytestmark = [
     pytest.mark.skipif(os.name != "posix", reason="not run: commands run on POSIX systems only"),
 ]
 
-WAITS = "echo $$ > began.new; mv began.new began; while [ ! -e go ]; do sleep 0.05; done; touch done"
-"""It is at work until it is let go, and then leaves a mark."""
+WAITING_COMMAND = "echo $$ > began.new; mv began.new began; while [ ! -e go ]; do sleep 0.05; done; touch done"
+"""A command that runs until the file `go` exists, and then creates the file `done`"""
 
-ENDS = pytest.mark.parametrize("is_reset", [False, True], ids=["closed", "lost"])
+CLOSED_OR_LOST = pytest.mark.parametrize("is_reset", [False, True], ids=["closed", "lost"])
 
 
-def waiting(place: Path) -> Mapping[str, object]:
-    arguments = {"command": WAITS, "directory": str(place), "timeout": 600_000}
+def waiting_call(place: Path) -> Mapping[str, object]:
+    arguments = {"command": WAITING_COMMAND, "directory": str(place), "timeout": 600_000}
     return {"name": "run_shell_command", "arguments": arguments}
 
 
-async def until_there(file: Path) -> None:
+async def wait_for_file(file: Path) -> None:
     with anyio.fail_after(CEILING):
-        while not file.exists():  # noqa: ASYNC110 - nobody tells of a file that appears
+        while not file.exists():  # noqa: ASYNC110 - a new file can only be polled for
             await anyio.sleep(0.01)
 
 
-async def began(place: Path) -> int:
-    """The process of the command, once it is at work."""
-    await until_there(place / "began")
+async def wait_for_pid(place: Path) -> int:
+    """Wait until the command runs; return its process id."""
+    await wait_for_file(place / "began")
     return int((place / "began").read_text())
 
 
-async def is_never_done(place: Path, pid: int) -> None:
+async def assert_never_done(place: Path, pid: int) -> None:
     await until_ended([pid])
     (place / "go").touch()
     assert not (place / "done").exists()
 
 
-def end(wire: Connection, *, is_reset: bool) -> None:
+def disconnect(wire: Connection, *, is_reset: bool) -> None:
     (wire.reset if is_reset else wire.close)()
 
 
-async def begin(wire: Connection, message: Message, headers: Mapping[str, str], path: str = "/mcp") -> None:
-    """Send a request, and do not wait for its answer."""
+async def send_request(wire: Connection, message: Message, headers: Mapping[str, str], path: str = "/mcp") -> None:
+    """Send a request without waiting for its response."""
     body = json.dumps(message).encode()
     lines = "".join(f"{name}: {value}\r\n" for name, value in headers.items())
     head = f"POST {path} HTTP/1.1\r\nHost: localhost\r\nContent-Length: {len(body)}\r\n{lines}\r\n"
@@ -77,13 +77,13 @@ async def begin(wire: Connection, message: Message, headers: Mapping[str, str], 
 
 
 @asynccontextmanager
-async def session(url: str, revision: str) -> AsyncGenerator[tuple[Connection, dict[str, str]]]:
-    """A session, and the headers of its requests."""
+async def open_session(url: str, revision: str) -> AsyncGenerator[tuple[Connection, dict[str, str]]]:
+    """Open a session; yield its connection, and the headers of its requests."""
     async with connection(url) as wire:
-        opened = await post(wire, "/mcp", initialize(revision, {}), {})
-        _ = [message async for message in wire.messages(opened)]
-        headers = {"Mcp-Session-Id": opened.headers["mcp-session-id"], "MCP-Protocol-Version": revision}
-        await tell(wire, INITIALIZED, headers)
+        head = await post(wire, "/mcp", initialize(revision, {}), {})
+        _ = [message async for message in wire.messages(head)]
+        headers = {"Mcp-Session-Id": head.headers["mcp-session-id"], "MCP-Protocol-Version": revision}
+        await post_accepted(wire, INITIALIZED, headers)
         yield (
             wire,
             {
@@ -94,116 +94,129 @@ async def session(url: str, revision: str) -> AsyncGenerator[tuple[Connection, d
         )
 
 
-async def tell(wire: Connection, message: Message, headers: Mapping[str, str], path: str = "/mcp") -> None:
-    """Send what has no answer."""
-    taken = await post(wire, path, message, headers)
-    assert taken.status == 202
-    _ = [piece async for piece in wire.pieces(taken)]
+async def post_accepted(wire: Connection, message: Message, headers: Mapping[str, str], path: str = "/mcp") -> None:
+    """Send a message that is only acknowledged with status 202."""
+    head = await post(wire, path, message, headers)
+    assert head.status == 202
+    _ = [piece async for piece in wire.pieces(head)]
 
 
-async def answers(wire: Connection, headers: Mapping[str, str]) -> None:
-    """The session goes on."""
+async def assert_session_answers(wire: Connection, headers: Mapping[str, str]) -> None:
+    """Check that the session still works."""
     head = await post(wire, "/mcp", request(50, "ping"), headers)
     assert [message["id"] async for message in wire.messages(head)] == [50]
 
 
-@ENDS
-async def test_a_request_that_stands_for_itself_ends_with_its_connection(
-    is_reset: bool, served: Served, place: Path
+@CLOSED_OR_LOST
+async def test_a_stateless_request_ends_with_its_connection(
+    is_reset: bool, shared_servers: SharedServers, place: Path
 ) -> None:
-    url = served.url(UNASKED)
-    call = modern(1, "tools/call", waiting(place))
+    url = shared_servers.url(UNASKED)
+    call = modern(1, "tools/call", waiting_call(place))
     async with connection(url) as wire:
-        await begin(wire, call, modern_headers(call))
-        pid = await began(place)
-        end(wire, is_reset=is_reset)
-        await is_never_done(place, pid)
+        await send_request(wire, call, modern_headers(call))
+        pid = await wait_for_pid(place)
+        disconnect(wire, is_reset=is_reset)
+        await assert_never_done(place, pid)
 
 
-@ENDS
-async def test_the_calls_of_an_sse_session_end_with_its_stream(is_reset: bool, served: Served, place: Path) -> None:
-    url = served.url(UNASKED)
+@CLOSED_OR_LOST
+async def test_the_calls_of_an_sse_session_end_with_its_stream(
+    is_reset: bool, shared_servers: SharedServers, place: Path
+) -> None:
+    url = shared_servers.url(UNASKED)
     async with connection(url) as stream, connection(url) as wire:
         events = stream.events(await stream.ask("GET", "/sse", {}))
         _, endpoint = await anext(events)
-        await tell(wire, initialize("2025-11-25", {}), {}, endpoint)
+        await post_accepted(wire, initialize("2025-11-25", {}), {}, endpoint)
         assert json.loads((await anext(events))[1])["id"] == 0
-        await tell(wire, INITIALIZED, {}, endpoint)
-        await tell(wire, request(1, "tools/call", waiting(place)), {}, endpoint)
-        pid = await began(place)
-        end(stream, is_reset=is_reset)
-        await is_never_done(place, pid)
+        await post_accepted(wire, INITIALIZED, {}, endpoint)
+        await post_accepted(wire, request(1, "tools/call", waiting_call(place)), {}, endpoint)
+        pid = await wait_for_pid(place)
+        disconnect(stream, is_reset=is_reset)
+        await assert_never_done(place, pid)
 
 
 @pytest.mark.parametrize("revision", HANDSHAKES)
 async def test_a_cancelled_call_of_a_session_ends_and_its_request_is_answered(
-    revision: str, served: Served, place: Path
+    revision: str, shared_servers: SharedServers, place: Path
 ) -> None:
-    async with session(served.url(UNASKED), revision) as (wire, headers), connection(served.url(UNASKED)) as calling:
-        await begin(calling, request(1, "tools/call", waiting(place)), headers)
-        pid = await began(place)
-        cancelled = {"jsonrpc": "2.0", "method": "notifications/cancelled", "params": {"requestId": 1}}
-        await tell(wire, cancelled, headers)
-        await is_never_done(place, pid)
+    async with (
+        open_session(shared_servers.url(UNASKED), revision) as (wire, headers),
+        connection(shared_servers.url(UNASKED)) as call_wire,
+    ):
+        await send_request(call_wire, request(1, "tools/call", waiting_call(place)), headers)
+        pid = await wait_for_pid(place)
+        cancellation = {"jsonrpc": "2.0", "method": "notifications/cancelled", "params": {"requestId": 1}}
+        await post_accepted(wire, cancellation, headers)
+        await assert_never_done(place, pid)
         with anyio.fail_after(CEILING):
-            last = [message async for message in calling.messages(await calling.head())][-1]
+            last = [message async for message in call_wire.messages(await call_wire.head())][-1]
         assert (last["id"], "error" in last) == (1, True)
-        await answers(wire, headers)
+        await assert_session_answers(wire, headers)
 
 
-@ENDS
+@CLOSED_OR_LOST
 @pytest.mark.parametrize("revision", HANDSHAKES)
-async def test_a_call_of_a_session_goes_on_though_the_connection_of_its_request_is_lost(
-    revision: str, is_reset: bool, served: Served, place: Path
+async def test_a_call_of_a_session_goes_on_after_the_connection_of_its_request_is_lost(
+    revision: str, is_reset: bool, shared_servers: SharedServers, place: Path
 ) -> None:
-    """The revisions with sessions say that a lost connection cancels nothing."""
-    async with session(served.url(UNASKED), revision) as (wire, headers), connection(served.url(UNASKED)) as calling:
-        await begin(calling, request(1, "tools/call", waiting(place)), headers)
-        pid = await began(place)
-        end(calling, is_reset=is_reset)
-        await answers(wire, headers)
+    """In the revisions with sessions, a lost connection does not cancel a request."""
+    async with (
+        open_session(shared_servers.url(UNASKED), revision) as (wire, headers),
+        connection(shared_servers.url(UNASKED)) as call_wire,
+    ):
+        await send_request(call_wire, request(1, "tools/call", waiting_call(place)), headers)
+        pid = await wait_for_pid(place)
+        disconnect(call_wire, is_reset=is_reset)
+        await assert_session_answers(wire, headers)
         assert is_running(pid)
         (place / "go").touch()
-        await until_there(place / "done")
-        await answers(wire, headers)
+        await wait_for_file(place / "done")
+        await assert_session_answers(wire, headers)
 
 
-async def test_the_calls_of_a_session_end_with_it(served: Served, place: Path) -> None:
+async def test_the_calls_of_a_session_end_with_it(shared_servers: SharedServers, place: Path) -> None:
     async with (
-        session(served.url(UNASKED), "2025-11-25") as (wire, headers),
-        connection(served.url(UNASKED)) as calling,
+        open_session(shared_servers.url(UNASKED), "2025-11-25") as (wire, headers),
+        connection(shared_servers.url(UNASKED)) as call_wire,
     ):
-        await begin(calling, request(1, "tools/call", waiting(place)), headers)
-        pid = await began(place)
+        await send_request(call_wire, request(1, "tools/call", waiting_call(place)), headers)
+        pid = await wait_for_pid(place)
         assert (await wire.ask("DELETE", "/mcp", headers)).status == 200
-        await is_never_done(place, pid)
+        await assert_never_done(place, pid)
         with anyio.fail_after(CEILING):
-            last = [message async for message in calling.messages(await calling.head())][-1]
+            last = [message async for message in call_wire.messages(await call_wire.head())][-1]
         assert (last["id"], last["error"]["code"]) == (1, CONNECTION_CLOSED)
         assert "The session ended" in last["error"]["message"]
 
 
 @pytest.mark.parametrize("revision", HANDSHAKES)
-async def test_a_client_of_a_session_that_says_no_more_gets_its_answer(
-    revision: str, served: Served, place: Path
+async def test_a_client_of_a_session_that_closes_its_output_gets_its_answer(
+    revision: str, shared_servers: SharedServers, place: Path
 ) -> None:
-    async with session(served.url(UNASKED), revision) as (wire, headers), connection(served.url(UNASKED)) as calling:
-        await begin(calling, request(1, "tools/call", waiting(place)), headers)
-        calling.end_output()
-        await began(place)
+    async with (
+        open_session(shared_servers.url(UNASKED), revision) as (wire, headers),
+        connection(shared_servers.url(UNASKED)) as call_wire,
+    ):
+        await send_request(call_wire, request(1, "tools/call", waiting_call(place)), headers)
+        call_wire.end_output()
+        await wait_for_pid(place)
         (place / "go").touch()
         with anyio.fail_after(CEILING):
-            last = [message async for message in calling.messages(await calling.head())][-1]
+            last = [message async for message in call_wire.messages(await call_wire.head())][-1]
             assert (last["id"], "result" in last) == (1, True)
-            assert await calling.is_at_end()
-        await answers(wire, headers)
+            assert await call_wire.is_at_end()
+        await assert_session_answers(wire, headers)
 
 
-async def test_a_request_that_stands_for_itself_ends_when_its_client_says_no_more(served: Served, place: Path) -> None:
-    """In 2026-07-28 that means that the answer is not wanted."""
-    call = modern(1, "tools/call", waiting(place))
-    async with connection(served.url(UNASKED)) as wire:
-        await begin(wire, call, modern_headers(call))
-        pid = await began(place)
+async def test_a_stateless_request_ends_when_its_client_closes_its_output(
+    shared_servers: SharedServers, place: Path
+) -> None:
+    """In 2026-07-28, a client that closes its output no longer wants the answer."""
+    call = modern(1, "tools/call", waiting_call(place))
+    async with connection(shared_servers.url(UNASKED)) as wire:
+        await send_request(wire, call, modern_headers(call))
+        pid = await wait_for_pid(place)
         wire.end_output()
-        await is_never_done(place, pid)
+        await assert_never_done(place, pid)

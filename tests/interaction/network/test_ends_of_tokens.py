@@ -16,15 +16,15 @@ import pytest
 from server.clients.announcements import MAX_CLIENT_STREAMS
 from server.transports.issuer import LEEWAY_SECONDS
 from tests.harness import MODERN, stdio_upstream
-from tests.interaction.network.test_access_tokens import served, signed
+from tests.interaction.network.test_access_tokens import server_trusting, sign_token
 from tests.interaction.network.test_who_is_let_in import ACCEPT, INITIALIZE
 from tests.scripted_issuer import ScriptedIssuer, scripted_issuer
 from tests.waiting import CEILING
 
 pytestmark = pytest.mark.anyio
 
-LEFT = 5
-"""Seconds that a token still counts whose end is waited for: long enough for a busy machine to use it."""
+SECONDS_LEFT = 5
+"""Seconds for which an expiring token is still valid: long enough for a busy machine to use it"""
 
 META = {
     "io.modelcontextprotocol/protocolVersion": MODERN,
@@ -45,38 +45,40 @@ def bearer(token: str) -> dict[str, str]:
     return {"authorization": f"Bearer {token}", **ACCEPT}
 
 
-def ending(company: ScriptedIssuer, **claims: Any) -> dict[str, str]:
-    """A token that has expired, and counts as long as clocks may differ."""
-    return bearer(signed(company.base, {"exp": int(time.time()) - LEEWAY_SECONDS + LEFT, **claims}))
+def expiring_token(company: ScriptedIssuer, **claims: Any) -> dict[str, str]:
+    """The headers with a token that has expired, but is still valid because clocks may differ."""
+    return bearer(sign_token(company.base, {"exp": int(time.time()) - LEEWAY_SECONDS + SECONDS_LEFT, **claims}))
 
 
-def listening(sub: dict[str, str]) -> dict[str, Any]:
-    """The request for a stream of changes."""
+def listen_request(headers: dict[str, str]) -> dict[str, Any]:
+    """The arguments of an HTTP request for a stream of changes."""
     params = {"notifications": {"toolsListChanged": True}, "_meta": META}
     return {
-        "headers": {**sub, "mcp-protocol-version": MODERN, "mcp-method": "subscriptions/listen"},
+        "headers": {**headers, "mcp-protocol-version": MODERN, "mcp-method": "subscriptions/listen"},
         "json": {"jsonrpc": "2.0", "id": 1, "method": "subscriptions/listen", "params": params},
     }
 
 
 @asynccontextmanager
-async def reached(root: Path, folder: Path, company: ScriptedIssuer, **more: Any) -> AsyncGenerator[httpx2.AsyncClient]:
+async def http_client(
+    root: Path, folder: Path, company: ScriptedIssuer, **settings: Any
+) -> AsyncGenerator[httpx2.AsyncClient]:
     limits = httpx2.Limits(max_connections=None)
     async with (
-        served(root, folder, company, **more) as url,
+        server_trusting(root, folder, company, **settings) as url,
         httpx2.AsyncClient(base_url=url, timeout=CEILING, limits=limits) as http,
     ):
         yield http
 
 
 async def session_of(http: httpx2.AsyncClient, headers: dict[str, str]) -> dict[str, str]:
-    opened = await http.post("/mcp", json=INITIALIZE, headers=headers)
-    assert opened.status_code == 200, opened.text
-    return {"mcp-session-id": opened.headers["mcp-session-id"], "mcp-protocol-version": "2025-06-18"}
+    response = await http.post("/mcp", json=INITIALIZE, headers=headers)
+    assert response.status_code == 200, response.text
+    return {"mcp-session-id": response.headers["mcp-session-id"], "mcp-protocol-version": "2025-06-18"}
 
 
-async def said(stream: httpx2.Response) -> AsyncIterator[str]:
-    """What the events of a stream hold, one after the other, or what was answered in place of it."""
+async def events_of(stream: httpx2.Response) -> AsyncIterator[str]:
+    """The data of the events of a stream, or the JSON that was answered instead of a stream."""
     async for line in stream.aiter_lines():
         if line.startswith(("data: ", "{")):
             yield line.removeprefix("data: ")
@@ -86,15 +88,15 @@ async def said(stream: httpx2.Response) -> AsyncIterator[str]:
 async def test_a_stream_of_a_session_ends_with_its_token_and_the_session_goes_on(
     root: Path, tmp_path: Path, company: ScriptedIssuer
 ) -> None:
-    async with reached(root, tmp_path, company) as http:
-        short, fresh = ending(company), bearer(signed(company.base))
+    async with http_client(root, tmp_path, company) as http:
+        short, fresh = expiring_token(company), bearer(sign_token(company.base))
         session = await session_of(http, short)
         async with http.stream("GET", "/mcp", headers=short | session) as stream:
             assert stream.status_code == 200
-            assert [event async for event in said(stream)] == []
+            assert [event async for event in events_of(stream)] == []
         assert (await http.post("/mcp", json=PING, headers=fresh | session)).status_code == 200
-        again = await http.post("/mcp", json=PING, headers=short | session)
-        assert again.status_code == 401
+        late_response = await http.post("/mcp", json=PING, headers=short | session)
+        assert late_response.status_code == 401
         async with http.stream("GET", "/mcp", headers=fresh | session) as stream:
             assert stream.status_code == 200
 
@@ -104,57 +106,57 @@ async def test_a_stream_of_changes_ends_with_its_token_and_with_an_answer(
     root: Path, tmp_path: Path, company: ScriptedIssuer
 ) -> None:
     async with (
-        reached(root, tmp_path, company, mcpServers={"up": stdio_upstream()}) as http,
-        http.stream("POST", "/mcp", **listening(ending(company))) as stream,
+        http_client(root, tmp_path, company, mcpServers={"up": stdio_upstream()}) as http,
+        http.stream("POST", "/mcp", **listen_request(expiring_token(company))) as stream,
     ):
-        events = [json.loads(event) async for event in said(stream)]
+        events = [json.loads(event) async for event in events_of(stream)]
         assert events[0]["method"] == "notifications/subscriptions/acknowledged"
         assert events[-1]["id"] == 1
         assert events[-1]["result"]["_meta"]["io.modelcontextprotocol/subscriptionId"] == 1
 
 
 @pytest.mark.requirement("oauth.streams")
-async def test_a_session_over_sse_lasts_as_long_as_the_latest_token_that_is_shown_for_it(
+async def test_a_session_over_sse_lasts_as_long_as_the_latest_token_that_its_client_sent(
     root: Path, tmp_path: Path, company: ScriptedIssuer
 ) -> None:
-    async with reached(root, tmp_path, company) as http:
-        short, fresh = ending(company), bearer(signed(company.base))
+    async with http_client(root, tmp_path, company) as http:
+        short, fresh = expiring_token(company), bearer(sign_token(company.base))
         async with (
-            http.stream("GET", "/sse", headers=short) as renewed,
-            http.stream("GET", "/sse", headers=short) as left,
+            http.stream("GET", "/sse", headers=short) as renewed_stream,
+            http.stream("GET", "/sse", headers=short) as expiring_stream,
         ):
-            events, others = said(renewed), said(left)
-            place, other = await anext(events), await anext(others)
-            # Somebody else's token is no token for it, and the request is refused.
-            foreign = bearer(signed(company.base, {"sub": "bob"}))
-            assert (await http.post(other, json=INITIALIZE, headers=foreign)).status_code == 404
-            assert (await http.post(place, json=INITIALIZE, headers=fresh)).status_code == 202
-            assert json.loads(await anext(events))["id"] == 0
-            assert (await http.post(place, json=INITIALIZED, headers=fresh)).status_code == 202
-            assert [event async for event in others] == []
-            assert (await http.post(place, json=PING, headers=fresh)).status_code == 202
-            assert json.loads(await anext(events))["id"] == PING["id"]
+            renewed_events, expiring_events = events_of(renewed_stream), events_of(expiring_stream)
+            renewed_path, expiring_path = await anext(renewed_events), await anext(expiring_events)
+            # A request with another user's token is refused, and does not renew the session.
+            foreign = bearer(sign_token(company.base, {"sub": "bob"}))
+            assert (await http.post(expiring_path, json=INITIALIZE, headers=foreign)).status_code == 404
+            assert (await http.post(renewed_path, json=INITIALIZE, headers=fresh)).status_code == 202
+            assert json.loads(await anext(renewed_events))["id"] == 0
+            assert (await http.post(renewed_path, json=INITIALIZED, headers=fresh)).status_code == 202
+            assert [event async for event in expiring_events] == []
+            assert (await http.post(renewed_path, json=PING, headers=fresh)).status_code == 202
+            assert json.loads(await anext(renewed_events))["id"] == PING["id"]
 
 
 @pytest.mark.requirement("oauth.streams")
 @pytest.mark.parametrize("transport", ["http", "sse"])
-async def test_a_call_at_work_goes_on_after_its_token_or_is_told_that_its_session_is_over(
+async def test_a_running_call_outlasts_its_token_or_reports_that_its_session_is_over(
     root: Path, tmp_path: Path, company: ScriptedIssuer, transport: str
 ) -> None:
     command = "until [ -e go ]; do sleep 0.05; done; echo went on"
     call = {"name": "run_shell_command", "arguments": {"command": command}}
     request = {"jsonrpc": "2.0", "id": 3, "method": "tools/call", "params": call}
-    async with reached(root, tmp_path, company, permissions={"allow": ["Bash"]}) as http:
-        short = ending(company, scope="run")
+    async with http_client(root, tmp_path, company, permissions={"allow": ["Bash"]}) as http:
+        short = expiring_token(company, scope="run")
         if transport == "sse":
             async with http.stream("GET", "/sse", headers=short) as stream:
-                events = said(stream)
-                place = await anext(events)
+                events = events_of(stream)
+                path = await anext(events)
                 for message in (INITIALIZE, INITIALIZED, request):
-                    assert (await http.post(place, json=message, headers=short)).status_code == 202
-                told = [json.loads(event) async for event in events]
-            assert told[-1]["id"] == 3
-            assert "The token of this connection has expired" in told[-1]["error"]["message"]
+                    assert (await http.post(path, json=message, headers=short)).status_code == 202
+                messages = [json.loads(event) async for event in events]
+            assert messages[-1]["id"] == 3
+            assert "The token of this connection has expired" in messages[-1]["error"]["message"]
             return
         session = await session_of(http, short)
         answers: list[str] = []
@@ -165,30 +167,30 @@ async def test_a_call_at_work_goes_on_after_its_token_or_is_told_that_its_sessio
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(ask)
             async with http.stream("GET", "/mcp", headers=short | session) as stream:
-                assert [event async for event in said(stream)] == []
+                assert [event async for event in events_of(stream)] == []
             (root / "go").touch()
         assert "went on" in answers[0]
 
 
 @pytest.mark.requirement("network.listening")
-async def test_one_client_with_all_its_streams_of_changes_keeps_no_other_one_out(
+async def test_a_client_that_uses_all_its_streams_of_changes_keeps_no_other_client_out(
     root: Path, tmp_path: Path, company: ScriptedIssuer
 ) -> None:
-    alice, bob = (bearer(signed(company.base, {"sub": name})) for name in ("alice", "bob"))
-    async with reached(root, tmp_path, company) as http, AsyncExitStack() as stack:
-        held: list[AsyncIterator[str]] = []
+    alice, bob = (bearer(sign_token(company.base, {"sub": name})) for name in ("alice", "bob"))
+    async with http_client(root, tmp_path, company) as http, AsyncExitStack() as stack:
+        streams: list[AsyncIterator[str]] = []
 
-        async def opened(who: dict[str, str]) -> dict[str, Any]:
-            stream = await stack.enter_async_context(http.stream("POST", "/mcp", **listening(who)))
-            held.append(said(stream))
-            return json.loads(await anext(held[-1]))
+        async def first_event(headers: dict[str, str]) -> dict[str, Any]:
+            stream = await stack.enter_async_context(http.stream("POST", "/mcp", **listen_request(headers)))
+            streams.append(events_of(stream))
+            return json.loads(await anext(streams[-1]))
 
         for _ in range(MAX_CLIENT_STREAMS):
-            assert "error" not in await opened(alice)
-        refused = (await opened(alice))["error"]
-        assert f"at most {MAX_CLIENT_STREAMS} are allowed for this client" in refused["message"]
-        assert refused["data"]["type"] == "too_many_calls"
-        assert "error" not in await opened(bob)
+            assert "error" not in await first_event(alice)
+        error = (await first_event(alice))["error"]
+        assert f"at most {MAX_CLIENT_STREAMS} are allowed for this client" in error["message"]
+        assert error["data"]["type"] == "too_many_calls"
+        assert "error" not in await first_event(bob)
         await stack.aclose()
-        while "error" in await opened(alice):  # until it is seen that they are gone
-            assert len(held) < 10_000
+        while "error" in await first_event(alice):  # until the server notices that the streams are closed
+            assert len(streams) < 10_000

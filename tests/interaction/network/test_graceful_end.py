@@ -1,4 +1,4 @@
-"""SIGTERM while streams are open, sessions live and calls are at work: it ends in order, and leaves nothing."""
+"""SIGTERM while streams and sessions are open and calls are running: the server ends in order, and leaves nothing."""
 
 from __future__ import annotations
 
@@ -17,7 +17,13 @@ from mcp_types import CONNECTION_CLOSED
 
 from tests.fork_server import forked
 from tests.harness import LAUNCHER, ROOT, server_arguments, write_config
-from tests.interaction.network.test_ended_requests import began, begin, session, tell, waiting
+from tests.interaction.network.test_ended_requests import (
+    open_session,
+    post_accepted,
+    send_request,
+    wait_for_pid,
+    waiting_call,
+)
 from tests.interaction.network.wires import (
     INITIALIZED,
     Connection,
@@ -36,19 +42,19 @@ from tests.waiting import CEILING
 pytestmark = [
     pytest.mark.anyio,
     pytest.mark.requirement("network.end"),
-    pytest.mark.skipif(os.name != "posix", reason="not run: signals and commands are those of POSIX"),
+    pytest.mark.skipif(os.name != "posix", reason="not run: needs the signals and commands of POSIX"),
 ]
 
 
 @contextmanager
-def running(
+def running_server(
     root: Path,
     config: Path,
     transport: str,
     script: Path = LAUNCHER,
     start: Callable[[list[str]], list[str]] = forked,
 ) -> Generator[tuple[subprocess.Popen[bytes], str]]:
-    """A server, and its address."""
+    """Run a server; yield its process and its URL."""
     arguments = server_arguments(root, config, "--transport", transport, "--port", "0")
     arguments[arguments.index(str(LAUNCHER))] = str(script)
     process = subprocess.Popen([sys.executable, *start(arguments)], stderr=subprocess.PIPE)
@@ -64,41 +70,43 @@ def running(
 
 
 @pytest.mark.parametrize("transport", ["http", "sse"])
-async def test_open_streams_and_calls_that_take_long_do_not_keep_it(transport: str, root: Path, tmp_path: Path) -> None:
-    places = {name: root / name for name in ("session", "lone", "sse")}
-    for folder in places.values():
+async def test_open_streams_and_long_calls_do_not_keep_the_server_from_ending(
+    transport: str, root: Path, tmp_path: Path
+) -> None:
+    folders = {name: root / name for name in ("session", "lone", "sse")}
+    for folder in folders.values():
         folder.mkdir()
-    start = by_itself if transport == "http" else forked  # what it has started is looked for beneath its own process
-    with running(root, write_config(tmp_path, UNASKED), transport, start=start) as (process, url):
-        async with connection(url) as stream, connection(url) as wire, connection(url) as calling:
+    start = by_itself if transport == "http" else forked  # its child processes are looked up below its own process
+    with running_server(root, write_config(tmp_path, UNASKED), transport, start=start) as (process, url):
+        async with connection(url) as stream, connection(url) as wire, connection(url) as call_wire:
             events = stream.events(await stream.ask("GET", "/sse", {}))
             _, endpoint = await anext(events)
-            await tell(wire, initialize("2025-11-25", {}), {}, endpoint)
+            await post_accepted(wire, initialize("2025-11-25", {}), {}, endpoint)
             assert json.loads((await anext(events))[1])["id"] == 0
-            await tell(wire, INITIALIZED, {}, endpoint)
-            await tell(wire, request(1, "tools/call", waiting(places["sse"])), {}, endpoint)
-            at_work = [await began(places["sse"])]
+            await post_accepted(wire, INITIALIZED, {}, endpoint)
+            await post_accepted(wire, request(1, "tools/call", waiting_call(folders["sse"])), {}, endpoint)
+            pids = [await wait_for_pid(folders["sse"])]
             if transport == "http":
-                async with session(url, "2025-11-25") as (_, headers):
-                    await begin(wire, request(1, "tools/call", waiting(places["session"])), headers)
-                    at_work.append(await began(places["session"]))
-                    async with connection(url) as listening:
-                        listened = await listening.ask("GET", "/mcp", headers)
-                        assert listened.status == 200
-                        lone = modern(1, "tools/call", waiting(places["lone"]))
-                        await begin(calling, lone, modern_headers(lone))
-                        at_work.append(await began(places["lone"]))
-                        await ends(process, at_work)
-                        assert [message async for message in listening.messages(listened)] == []
-                        # It was at work without a word until then, or had said how far it was.
-                        for caller, identity in ((calling, lone["id"]), (wire, 1)):
-                            last = await caller.head()
-                            assert last.status in (200, 503)
-                            answer = [message async for message in caller.messages(last)][-1]
+                async with open_session(url, "2025-11-25") as (_, headers):
+                    await send_request(wire, request(1, "tools/call", waiting_call(folders["session"])), headers)
+                    pids.append(await wait_for_pid(folders["session"]))
+                    async with connection(url) as listener:
+                        stream_head = await listener.ask("GET", "/mcp", headers)
+                        assert stream_head.status == 200
+                        stateless_call = modern(1, "tools/call", waiting_call(folders["lone"]))
+                        await send_request(call_wire, stateless_call, modern_headers(stateless_call))
+                        pids.append(await wait_for_pid(folders["lone"]))
+                        await assert_ends(process, pids)
+                        assert [message async for message in listener.messages(stream_head)] == []
+                        # The status is 503, or 200 if the call had already reported progress.
+                        for caller, identity in ((call_wire, stateless_call["id"]), (wire, 1)):
+                            head = await caller.head()
+                            assert head.status in (200, 503)
+                            answer = [message async for message in caller.messages(head)][-1]
                             assert (answer["id"], answer["error"]["code"]) == (identity, CONNECTION_CLOSED)
                             assert "The server is shutting down" in answer["error"]["message"]
             else:
-                await ends(process, at_work)
+                await assert_ends(process, pids)
             *_, (name, data) = [event async for event in events]
             assert (name, json.loads(data)["id"], json.loads(data)["error"]["code"]) == (
                 "message",
@@ -107,46 +115,54 @@ async def test_open_streams_and_calls_that_take_long_do_not_keep_it(transport: s
             )
 
 
-async def ends(process: subprocess.Popen[bytes], at_work: list[int]) -> None:
-    """It ends when it is told to, with all that it has started."""
-    started = [*at_work, *children_of(process.pid)]
+async def assert_ends(process: subprocess.Popen[bytes], pids: list[int]) -> None:
+    """Check that the server ends after SIGTERM, together with all processes that it started."""
+    all_pids = [*pids, *children_of(process.pid)]
     process.send_signal(signal.SIGTERM)
     assert await anyio.to_thread.run_sync(process.wait, CEILING) == 0
-    await until_ended(started)
+    await until_ended(all_pids)
     assert process.stderr is not None
-    said = process.stderr.read()
-    assert b"Traceback" not in said
-    assert b"ERROR" not in said
+    output = process.stderr.read()
+    assert b"Traceback" not in output
+    assert b"ERROR" not in output
 
 
 @asynccontextmanager
 async def calls_at_work(
     url: str, root: Path
 ) -> AsyncGenerator[tuple[Connection, dict[str, str], tuple[Connection, ...], Callable[[], None]]]:
-    """A session with its headers, the connections of a call in it and of one without, and what lets both end."""
-    places = {name: root / name for name in ("session", "lone")}
-    for folder in places.values():
+    """Begin one call in a session and one stateless call.
+
+    Yield the session's connection and headers, the connections of the two calls, and a function that lets both calls
+    end.
+    """
+    folders = {name: root / name for name in ("session", "lone")}
+    for folder in folders.values():
         folder.mkdir()
 
-    def go_on() -> None:
-        for folder in places.values():
+    def release() -> None:
+        for folder in folders.values():
             (folder / "go").touch()
 
-    async with session(url, "2025-11-25") as (inside, headers), connection(url) as first, connection(url) as second:
-        await begin(first, request(1, "tools/call", waiting(places["session"])), headers)
-        lone = modern(1, "tools/call", waiting(places["lone"]))
-        await begin(second, lone, modern_headers(lone))
-        for folder in places.values():
-            await began(folder)
-        yield inside, headers, (first, second), go_on
+    async with (
+        open_session(url, "2025-11-25") as (session_wire, headers),
+        connection(url) as first,
+        connection(url) as second,
+    ):
+        await send_request(first, request(1, "tools/call", waiting_call(folders["session"])), headers)
+        stateless_call = modern(1, "tools/call", waiting_call(folders["lone"]))
+        await send_request(second, stateless_call, modern_headers(stateless_call))
+        for folder in folders.values():
+            await wait_for_pid(folder)
+        yield session_wire, headers, (first, second), release
 
 
 async def test_a_call_that_ends_soon_is_answered_before_the_server_ends(root: Path, tmp_path: Path) -> None:
-    with running(root, write_config(tmp_path, UNASKED), "http") as (process, url), anyio.fail_after(CEILING):
-        async with calls_at_work(url, root) as (_, _, wires, go_on):
+    with running_server(root, write_config(tmp_path, UNASKED), "http") as (process, url), anyio.fail_after(CEILING):
+        async with calls_at_work(url, root) as (_, _, wires, release):
             process.send_signal(signal.SIGTERM)
             await until_refused(url)
-            go_on()
+            release()
             for wire in wires:
                 last = [message async for message in wire.messages(await wire.head())][-1]
                 assert last["id"] == 1
@@ -155,27 +171,28 @@ async def test_a_call_that_ends_soon_is_answered_before_the_server_ends(root: Pa
 
 
 @pytest.mark.requirement("network.drain")
-async def test_while_it_drains_it_says_so_and_works_on_for_longer_than_it_has_to_end(
-    root: Path, tmp_path: Path
-) -> None:
+async def test_while_the_server_drains_it_says_so_and_still_works(root: Path, tmp_path: Path) -> None:
     config = write_config(tmp_path, {**UNASKED, "http": {"drain": 4_000, "grace": 60_000}})
-    # This one is killed two seconds after it should have ended.
+    # This script kills the server two seconds after it should have ended.
     impatient = ROOT / "tests" / "hostile" / "stuck_server.py"
-    with running(root, config, "http", impatient) as (process, url), anyio.fail_after(CEILING):
-        async with calls_at_work(url, root) as (inside, headers, wires, go_on):
+    with running_server(root, config, "http", impatient) as (process, url), anyio.fail_after(CEILING):
+        async with calls_at_work(url, root) as (session_wire, headers, wires, release):
             process.send_signal(signal.SIGTERM)
             await until_refused(url)
-            listed, called = request(2, "tools/list"), modern(2, "tools/call", {"name": "list_directory"})
-            called["params"]["arguments"] = {"path": str(root)}
-            async with connection(url) as new:
-                for wire, message, more in ((inside, listed, headers), (new, called, modern_headers(called))):
-                    head = await post(wire, "/mcp", message, more)
+            list_request, stateless_call = request(2, "tools/list"), modern(2, "tools/call", {"name": "list_directory"})
+            stateless_call["params"]["arguments"] = {"path": str(root)}
+            async with connection(url) as new_wire:
+                for wire, message, request_headers in (
+                    (session_wire, list_request, headers),
+                    (new_wire, stateless_call, modern_headers(stateless_call)),
+                ):
+                    head = await post(wire, "/mcp", message, request_headers)
                     assert (head.status, head.headers["connection"]) == (200, "close")
-                    answer = [each async for each in wire.messages(head)][-1]
+                    answer = [reply async for reply in wire.messages(head)][-1]
                     assert not answer["result"].get("isError"), answer
                     assert await wire.is_at_end()
             await until_closed(url)
-            go_on()
+            release()
             for wire in wires:
                 last = [message async for message in wire.messages(await wire.head())][-1]
                 assert not last["result"].get("isError"), last
@@ -183,7 +200,7 @@ async def test_while_it_drains_it_says_so_and_works_on_for_longer_than_it_has_to
 
 
 async def until_closed(url: str) -> None:
-    """Wait until nobody can connect."""
+    """Wait until the server accepts no connection."""
     while True:
         try:
             async with connection(url):
@@ -193,7 +210,7 @@ async def until_closed(url: str) -> None:
 
 
 async def until_refused(url: str) -> None:
-    """Wait until nobody new is let in."""
+    """Wait until the server is no longer ready for new clients."""
     while True:
         try:
             async with connection(url) as wire:

@@ -1,4 +1,4 @@
-"""Many connections and sessions at once, and what all of them hear."""
+"""Many connections and sessions at once, and the notifications that all of them get."""
 
 from __future__ import annotations
 
@@ -31,14 +31,14 @@ CONNECTIONS = 1_000
 
 
 def allow_descriptors() -> None:
-    """Have room for as many sockets, where the system gives less to those who do not ask."""
+    """Raise the limit of open files, because the default of the system may be too low for so many sockets."""
     if sys.platform == "win32":
         return
     import resource
 
-    least, most = resource.getrlimit(resource.RLIMIT_NOFILE)
-    if least < CONNECTIONS + 200:
-        resource.setrlimit(resource.RLIMIT_NOFILE, (min(CONNECTIONS + 200, most), most))
+    soft_limit, hard_limit = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft_limit < CONNECTIONS + 200:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (min(CONNECTIONS + 200, hard_limit), hard_limit))
 
 
 @pytest.mark.long
@@ -54,14 +54,14 @@ async def test_a_thousand_connections_at_once_are_served(root: Path) -> None:
     ).encode()
     async with our_http_server(root, None) as url:
         address = urlsplit(url)
-        opened = [await asyncio.open_connection(address.hostname, address.port) for _ in range(CONNECTIONS)]
+        streams = [await asyncio.open_connection(address.hostname, address.port) for _ in range(CONNECTIONS)]
         try:
-            for _, writer in opened:
+            for _, writer in streams:
                 writer.write(head + body)
             with anyio.fail_after(CEILING):
-                answers = [await reader.readline() for reader, _ in opened]
+                answers = [await reader.readline() for reader, _ in streams]
         finally:
-            for _, writer in opened:
+            for _, writer in streams:
                 writer.close()
         assert set(answers) == {b"HTTP/1.1 200 OK\r\n"}
 
@@ -75,7 +75,7 @@ META: dict[str, Any] = {
 
 @pytest.mark.requirement("network.many")
 @pytest.mark.parametrize("key", ["http:1", "token:bot", "sse:1"])
-def test_a_client_of_the_network_has_so_many_calls_at_work_and_no_more(key: str) -> None:
+def test_a_network_client_may_run_a_limited_number_of_calls_at_once(key: str) -> None:
     client = Client(ClientState(key, ApprovalMode.DEFAULT))
     client.calls = MAX_CALLS - 1
     with client:
@@ -95,7 +95,7 @@ def test_over_stdio_calls_wait_instead() -> None:
         assert client.calls == MAX_CALLS + 1
 
 
-def noting(event: anyio.Event) -> Any:
+def list_change_handler(event: anyio.Event) -> Any:
     async def on_message(message: Any) -> None:
         if isinstance(message, types.ToolListChangedNotification):
             event.set()
@@ -104,15 +104,15 @@ def noting(event: anyio.Event) -> Any:
 
 
 @asynccontextmanager
-async def following(route: Route, client: McpClient, heard: anyio.Event) -> AsyncGenerator[None]:
-    """Hear of a changed list: in 2026-07-28 on a stream that is asked for, before by itself."""
+async def subscription(route: Route, client: McpClient, change_event: anyio.Event) -> AsyncGenerator[None]:
+    """Subscribe to changes of lists in 2026-07-28; in earlier revisions, notifications come without a subscription."""
     if not route.is_modern:
         yield
         return
 
     async def listen(changes: Subscription) -> None:
         async for _ in changes:
-            heard.set()
+            change_event.set()
 
     async with client.listen(tools_list_changed=True) as changes, anyio.create_task_group() as tasks:
         tasks.start_soon(listen, changes)
@@ -120,25 +120,25 @@ async def following(route: Route, client: McpClient, heard: anyio.Event) -> Asyn
         tasks.cancel_scope.cancel()
 
 
-def without_glob(folder: Path) -> None:
-    """Change the list of tools."""
+def exclude_glob(folder: Path) -> None:
+    """Change the list of tools: exclude `glob`."""
     write_config(folder, {"tools": {"exclude": ["glob"]}})
 
 
 @pytest.mark.requirement("network.changes")
 async def test_every_session_and_every_listener_hears_of_a_changed_list(root: Path, tmp_path: Path) -> None:
     config = write_config(tmp_path, {})
-    heard = {route: anyio.Event() for route in NETWORK_ROUTES}
+    change_events = {route: anyio.Event() for route in NETWORK_ROUTES}
     async with our_http_server(root, config) as url, AsyncExitStack() as stack:
         clients: list[McpClient] = []
-        for route, event in heard.items():
-            speaking = http_client(url, *route, message_handler=noting(event))
-            clients.append(await stack.enter_async_context(speaking))
-            await stack.enter_async_context(following(route, clients[-1], event))
+        for route, event in change_events.items():
+            new_client = http_client(url, *route, message_handler=list_change_handler(event))
+            clients.append(await stack.enter_async_context(new_client))
+            await stack.enter_async_context(subscription(route, clients[-1], event))
             assert "glob" in {tool.name for tool in (await clients[-1].list_tools()).tools}
-        without_glob(tmp_path)
+        exclude_glob(tmp_path)
         with anyio.fail_after(CEILING):
-            for event in heard.values():
+            for event in change_events.values():
                 await event.wait()
         for client in clients:
             assert "glob" not in {tool.name for tool in (await client.list_tools()).tools}
@@ -147,12 +147,12 @@ async def test_every_session_and_every_listener_hears_of_a_changed_list(root: Pa
 @pytest.mark.requirement("network.changes")
 @by_route(route for route in CHEAP_ROUTES if not route.is_network)
 async def test_the_only_client_of_a_server_hears_of_a_changed_list(route: Route, root: Path, tmp_path: Path) -> None:
-    heard = anyio.Event()
+    change_event = anyio.Event()
     config = write_config(tmp_path, {})
-    async with connected(*route, root, config, message_handler=noting(heard)) as client:
-        async with following(route, client, heard):
+    async with connected(*route, root, config, message_handler=list_change_handler(change_event)) as client:
+        async with subscription(route, client, change_event):
             assert "glob" in {tool.name for tool in (await client.list_tools()).tools}
-            without_glob(tmp_path)
+            exclude_glob(tmp_path)
             with anyio.fail_after(CEILING):
-                await heard.wait()
+                await change_event.wait()
         assert "glob" not in {tool.name for tool in (await client.list_tools()).tools}

@@ -1,4 +1,4 @@
-"""Clients that are web pages, come through a proxy with a path of its own, take JSON alone, or send arrays."""
+"""Clients that are web pages, use a proxy with a path prefix, accept only JSON, or send batches."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 import httpx2
 import pytest
 
-from tests.interaction.serving import Served
+from tests.interaction.serving import SharedServers
 from tests.interaction.test_lifecycle import running
 from tests.waiting import CEILING
 
@@ -19,61 +19,61 @@ SETTINGS = {
     "http": {"allowedOrigins": [PAGE], "rootPath": "/tools", "trustedProxies": ["127.0.0.1"]},
     "workspace": {"roots": ["."]},
 }
-ASKED = {"Access-Control-Request-Method": "POST", "Access-Control-Request-Headers": "content-type, mcp-session-id"}
+PREFLIGHT = {"Access-Control-Request-Method": "POST", "Access-Control-Request-Headers": "content-type, mcp-session-id"}
 
 
 def hello(revision: str) -> dict[str, Any]:
-    """The first request of a client."""
-    about = {"protocolVersion": revision, "capabilities": {}, "clientInfo": {"name": "test", "version": "1"}}
-    return {"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": about}
+    """The `initialize` request."""
+    params = {"protocolVersion": revision, "capabilities": {}, "clientInfo": {"name": "test", "version": "1"}}
+    return {"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": params}
 
 
 def ping(identity: int | str) -> dict[str, Any]:
-    """One of the others."""
+    """A `ping` request."""
     return {"jsonrpc": "2.0", "id": identity, "method": "ping"}
 
 
 def session_at(http: httpx2.Client, revision: str, **headers: str) -> dict[str, str]:
-    """The headers of a session."""
-    opened = http.post("/mcp", json=hello(revision), headers=headers)
-    assert opened.status_code == 200, opened.text
-    return {**headers, "mcp-session-id": opened.headers["mcp-session-id"], "mcp-protocol-version": revision}
+    """Open a session; return the headers of its requests."""
+    response = http.post("/mcp", json=hello(revision), headers=headers)
+    assert response.status_code == 200, response.text
+    return {**headers, "mcp-session-id": response.headers["mcp-session-id"], "mcp-protocol-version": revision}
 
 
 @pytest.mark.requirement("http.pages")
-def test_pages_of_allowed_origins_may_ask_and_read_and_no_others(served: Served) -> None:
-    with httpx2.Client(base_url=served.url(SETTINGS), timeout=CEILING) as http:
+def test_only_pages_of_allowed_origins_may_send_requests_and_read_answers(shared_servers: SharedServers) -> None:
+    with httpx2.Client(base_url=shared_servers.url(SETTINGS), timeout=CEILING) as http:
         for path in ("/mcp", "/sse", "/messages"):
-            told = http.options(path, headers={"Origin": PAGE, **ASKED})
-            assert told.status_code == 204
-            assert told.headers["access-control-allow-origin"] == PAGE
-            assert "POST" in told.headers["access-control-allow-methods"]
-            assert told.headers["access-control-allow-headers"] == "content-type, mcp-session-id"
+            preflight = http.options(path, headers={"Origin": PAGE, **PREFLIGHT})
+            assert preflight.status_code == 204
+            assert preflight.headers["access-control-allow-origin"] == PAGE
+            assert "POST" in preflight.headers["access-control-allow-methods"]
+            assert preflight.headers["access-control-allow-headers"] == "content-type, mcp-session-id"
         for origin in ("https://other.example", "null", f"{PAGE}.evil.example"):
-            refused = http.options("/mcp", headers={"Origin": origin, **ASKED})
-            assert refused.status_code == 403
-            assert "access-control-allow-origin" not in refused.headers
-        own = http.options("/mcp", headers={"Origin": "http://localhost:1", **ASKED})
-        assert own.status_code == 405
-        assert "access-control-allow-origin" not in own.headers
+            refusal = http.options("/mcp", headers={"Origin": origin, **PREFLIGHT})
+            assert refusal.status_code == 403
+            assert "access-control-allow-origin" not in refusal.headers
+        local_preflight = http.options("/mcp", headers={"Origin": "http://localhost:1", **PREFLIGHT})
+        assert local_preflight.status_code == 405
+        assert "access-control-allow-origin" not in local_preflight.headers
         answer = http.post("/mcp", json=hello("2025-11-25"), headers={"Origin": PAGE})
         assert answer.headers["access-control-allow-origin"] == PAGE
         assert "mcp-session-id" in answer.headers["access-control-expose-headers"]
-        wrong = http.post("/mcp", content=b"{", headers={"Origin": PAGE, "Content-Type": "application/json"})
-        assert (wrong.status_code, wrong.headers["access-control-allow-origin"]) == (400, PAGE)
+        wrong_response = http.post("/mcp", content=b"{", headers={"Origin": PAGE, "Content-Type": "application/json"})
+        assert (wrong_response.status_code, wrong_response.headers["access-control-allow-origin"]) == (400, PAGE)
         assert "access-control-allow-origin" not in http.post("/mcp", json=hello("2025-11-25")).headers
         with http.stream("GET", "/sse", headers={"Origin": PAGE}) as stream:
             assert stream.headers["access-control-allow-origin"] == PAGE
 
 
 @pytest.mark.requirement("http.root-path")
-def test_a_client_over_sse_is_sent_below_the_path_of_the_proxy(served: Served) -> None:
-    forwarded = {"X-Forwarded-Prefix": "/other/"}
-    with httpx2.Client(base_url=served.url(SETTINGS), timeout=CEILING) as http:
-        for headers, place in (
+def test_the_endpoint_of_a_client_over_sse_has_the_path_prefix_of_the_proxy(shared_servers: SharedServers) -> None:
+    prefix_headers = {"X-Forwarded-Prefix": "/other/"}
+    with httpx2.Client(base_url=shared_servers.url(SETTINGS), timeout=CEILING) as http:
+        for headers, path in (
             ({}, "/tools/messages/"),
-            (forwarded, "/other/messages/"),
-            ({**forwarded, "X-Forwarded-For": "10.0.0.1"}, "/other/messages/"),
+            (prefix_headers, "/other/messages/"),
+            ({**prefix_headers, "X-Forwarded-For": "10.0.0.1"}, "/other/messages/"),
             ({"X-Forwarded-Prefix": "//evil.example"}, "/tools/messages/"),
             ({"X-Forwarded-Prefix": "/a/../.."}, "/tools/messages/"),
             ({"X-Forwarded-Prefix": "/./"}, "/tools/messages/"),
@@ -82,16 +82,16 @@ def test_a_client_over_sse_is_sent_below_the_path_of_the_proxy(served: Served) -
             with http.stream("GET", "/sse", headers=headers) as stream:
                 lines = stream.iter_lines()
                 assert next(lines) == "event: endpoint"
-                told = next(lines).removeprefix("data: ")
-                assert told.startswith(f"{place}?session_id=")
-                # Whether or not the proxy takes its path away.
-                for target in (told, told.removeprefix(place.removesuffix("/messages/"))):
+                endpoint = next(lines).removeprefix("data: ")
+                assert endpoint.startswith(f"{path}?session_id=")
+                # It works whether or not the proxy removes its prefix from the path.
+                for target in (endpoint, endpoint.removeprefix(path.removesuffix("/messages/"))):
                     assert http.post(target, json=ping(1), headers=headers).status_code == 202
         assert http.post("/tools/mcp", json=hello("2025-11-25")).status_code == 200
         assert http.get("/toolsmcp").status_code == 404
     with (
-        httpx2.Client(base_url=served.url(), timeout=CEILING) as http,
-        http.stream("GET", "/sse", headers=forwarded) as stream,
+        httpx2.Client(base_url=shared_servers.url(), timeout=CEILING) as http,
+        http.stream("GET", "/sse", headers=prefix_headers) as stream,
     ):
         lines = stream.iter_lines()
         assert [next(lines), next(lines).partition("?")[0]] == ["event: endpoint", "data: /messages/"]
@@ -99,11 +99,11 @@ def test_a_client_over_sse_is_sent_below_the_path_of_the_proxy(served: Served) -
 
 @pytest.mark.requirement("http.json")
 @pytest.mark.parametrize("accept", ["application/json", "Application/JSON;q=0.9, text/*;q=0"])
-def test_a_client_that_takes_json_alone_gets_the_answer_as_json(accept: str, served: Served) -> None:
-    with httpx2.Client(base_url=served.url(SETTINGS), timeout=CEILING, headers={"Accept": accept}) as http:
+def test_a_client_that_accepts_only_json_gets_the_answer_as_json(accept: str, shared_servers: SharedServers) -> None:
+    with httpx2.Client(base_url=shared_servers.url(SETTINGS), timeout=CEILING, headers={"Accept": accept}) as http:
         headers = session_at(http, "2025-11-25")
         http.post("/mcp", json={"jsonrpc": "2.0", "method": "notifications/initialized"}, headers=headers)
-        # It says something before its answer, and takes longer than others do.
+        # The call reports progress before its answer, and takes longer than most calls.
         arguments = {"command": "sleep 1.5; echo done", "description": "Wait"}
         params = {"name": "run_shell_command", "arguments": arguments, "_meta": {"progressToken": 1}}
         call = {"jsonrpc": "2.0", "id": 2, "method": "tools/call", "params": params}
@@ -111,44 +111,51 @@ def test_a_client_that_takes_json_alone_gets_the_answer_as_json(accept: str, ser
         assert answer.headers["content-type"] == "application/json"
         assert answer.json()["id"] == 2
         assert http.get("/mcp", headers=headers).status_code == 406
-        for refusing in ("application/json; Q=0", "application/*;q=0.0, */*", "text/event-stream"):
-            assert http.post("/mcp", json=call, headers={**headers, "Accept": refusing}).status_code == 406
+        for wrong_accept in ("application/json; Q=0", "application/*;q=0.0, */*", "text/event-stream"):
+            assert http.post("/mcp", json=call, headers={**headers, "Accept": wrong_accept}).status_code == 406
 
 
 @pytest.mark.requirement("http.batches")
-def test_an_array_is_answered_as_one_in_the_revision_that_has_them(served: Served, tmp_path: Path) -> None:
-    told = {"jsonrpc": "2.0", "method": "notifications/initialized"}
-    with httpx2.Client(base_url=served.url(SETTINGS), timeout=CEILING) as http, running(tmp_path.resolve()) as stdio:
+def test_a_batch_gets_a_batch_of_answers_in_the_revision_that_has_batches(
+    shared_servers: SharedServers, tmp_path: Path
+) -> None:
+    notification = {"jsonrpc": "2.0", "method": "notifications/initialized"}
+    with (
+        httpx2.Client(base_url=shared_servers.url(SETTINGS), timeout=CEILING) as http,
+        running(tmp_path.resolve()) as stdio,
+    ):
         stdio.send(hello("2025-03-26"))
         assert stdio.answer()["id"] == 1
         headers = session_at(http, "2025-03-26")
-        answers = http.post("/mcp", json=[told, ping(5), ping("six"), {**ping(7), "method": "no"}], headers=headers)
+        answers = http.post(
+            "/mcp", json=[notification, ping(5), ping("six"), {**ping(7), "method": "no"}], headers=headers
+        )
         assert answers.status_code == 200
-        assert {each["id"]: "error" in each for each in answers.json()} == {5: False, "six": False, 7: True}
-        assert http.post("/mcp", json=[told, told], headers=headers).status_code == 202
+        assert {answer["id"]: "error" in answer for answer in answers.json()} == {5: False, "six": False, 7: True}
+        assert http.post("/mcp", json=[notification, notification], headers=headers).status_code == 202
         assert http.post("/mcp", json=[ping(8), ping(8)], headers=headers).json()[1]["id"] == 8
-        many = [ping(number) for number in range(129)]
-        for wrong, why in (
+        long_batch = [ping(number) for number in range(129)]
+        for wrong_batch, reason in (
             ([], "valid JSON-RPC"),
             ([ping(1), 2], "valid JSON-RPC"),
             ([[ping(1)]], "valid JSON-RPC"),
-            (many, "more than 128 messages"),
+            (long_batch, "more than 128 messages"),
             ([ping(1), {**hello("2025-03-26"), "id": 2}], "initialize"),
         ):
-            refused = http.post("/mcp", json=wrong, headers=headers)
-            assert refused.status_code == 400
-            assert why in refused.json()["error"]["message"]
-            stdio.send(json.dumps(wrong).encode())
-            assert stdio.answer() == refused.json()
+            refusal = http.post("/mcp", json=wrong_batch, headers=headers)
+            assert refusal.status_code == 400
+            assert reason in refusal.json()["error"]["message"]
+            stdio.send(json.dumps(wrong_batch).encode())
+            assert stdio.answer() == refusal.json()
         assert http.post("/mcp", json=ping(9), headers=headers).json() == {"jsonrpc": "2.0", "id": 9, "result": {}}
         for revision in ("2024-11-05", "2025-06-18"):
-            other = session_at(http, revision)
-            assert http.post("/mcp", json=[ping(5)], headers=other).status_code == 400
+            other_headers = session_at(http, revision)
+            assert http.post("/mcp", json=[ping(5)], headers=other_headers).status_code == 400
 
 
 @pytest.mark.requirement("http.large")
-def test_what_is_large_is_not_read_for_nobody_and_is_read_as_what_is_small(served: Served) -> None:
-    url = httpx2.URL(served.url(SETTINGS))
+def test_large_bodies_are_read_like_small_ones_but_not_for_unknown_sessions(shared_servers: SharedServers) -> None:
+    url = httpx2.URL(shared_servers.url(SETTINGS))
     with httpx2.Client(base_url=url, timeout=CEILING) as http:
         headers = session_at(http, "2025-03-26")
         filler = {str(number): 1 for number in range(50_000)}
@@ -157,7 +164,7 @@ def test_what_is_large_is_not_read_for_nobody_and_is_read_as_what_is_small(serve
             ({**ping(2), "params": filler}, {"jsonrpc": "2.0", "id": 2, "result": {}}),
             (
                 [ping(3), {**ping(4), "params": filler}],
-                [{"jsonrpc": "2.0", "id": each, "result": {}} for each in (3, 4)],
+                [{"jsonrpc": "2.0", "id": identity, "result": {}} for identity in (3, 4)],
             ),
         )
         for body, answer in cases:
@@ -173,8 +180,8 @@ def test_what_is_large_is_not_read_for_nobody_and_is_read_as_what_is_small(serve
 
 
 @pytest.mark.requirement("http.second-get")
-def test_a_second_stream_takes_the_place_of_the_first(served: Served) -> None:
-    with httpx2.Client(base_url=served.url(SETTINGS), timeout=CEILING) as http:
+def test_a_second_stream_takes_the_place_of_the_first(shared_servers: SharedServers) -> None:
+    with httpx2.Client(base_url=shared_servers.url(SETTINGS), timeout=CEILING) as http:
         headers = {**session_at(http, "2025-11-25"), "Accept": "text/event-stream"}
         with (
             http.stream("GET", "/mcp", headers=headers) as first,

@@ -1,4 +1,4 @@
-"""Arguments that a call of the 2026-07-28 revision repeats as headers, for those between client and server."""
+"""Arguments that a call of 2026-07-28 repeats as headers, for proxies between the client and the server."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from server.app import App
 from server.protocol.request_table import RequestContext
 from server.upstreams.catalog.upstream_tool import DiscoveredMCPTool
 from tests.harness import MODERN
-from tests.interaction.network.test_sessions import ACCEPT, Served, served
+from tests.interaction.network.test_sessions import ACCEPT, InProcessServer, in_process_server
 from tools.call.base_tool import ToolContext
 from tools.contract.tool_results import ToolResult
 
@@ -25,7 +25,7 @@ META: dict[str, Any] = {
     "io.modelcontextprotocol/clientCapabilities": {},
 }
 PLAIN = {"type": "object", "properties": {"region": {"type": "string"}}}
-REPEATED = {"type": "object", "properties": {"region": {"type": "string", "x-mcp-header": "Region"}}}
+WITH_HEADER = {"type": "object", "properties": {"region": {"type": "string", "x-mcp-header": "Region"}}}
 
 
 async def answer(tool: object, arguments: Mapping[str, Any], context: ToolContext) -> ToolResult:
@@ -34,12 +34,12 @@ async def answer(tool: object, arguments: Mapping[str, Any], context: ToolContex
 
 
 def publish(app: App, schema: Mapping[str, Any]) -> None:
-    """Let a server behind this one have one tool, with these parameters."""
+    """Replace the tools of an upstream by one tool with this schema."""
     tool = DiscoveredMCPTool("up", "up__run", {"name": "run", "inputSchema": schema}, trusted=True, call=answer)
     app.registry.replace_source("up", [tool])
 
 
-async def run(server: Served, header: str | None) -> httpx2.Response:
+async def call_run(server: InProcessServer, header: str | None) -> httpx2.Response:
     """Call the tool with one argument, and perhaps its header."""
     headers = {**ACCEPT, "mcp-protocol-version": MODERN, "mcp-method": "tools/call", "mcp-name": "up__run"}
     if header is not None:
@@ -51,34 +51,38 @@ async def run(server: Served, header: str | None) -> httpx2.Response:
 
 @pytest.mark.requirement("http.statuses")
 async def test_a_call_whose_headers_and_arguments_differ_is_refused(root: Path) -> None:
-    async with served(root) as server:
-        publish(server.app, REPEATED)
-        # The first call is the one before which nothing is known.
+    async with in_process_server(root) as server:
+        publish(server.app, WITH_HEADER)
+        # Before the first call, the server knows nothing about the tool's headers.
         for _ in range(2):
-            assert [(await run(server, header)).status_code for header in ("south", None, "north")] == [400, 400, 200]
+            assert [(await call_run(server, header)).status_code for header in ("south", None, "north")] == [
+                400,
+                400,
+                200,
+            ]
 
 
 @pytest.mark.requirement("http.statuses")
-async def test_what_is_compared_changes_with_the_tools(root: Path) -> None:
-    async with served(root) as server:
-        for schema, status in ((PLAIN, 200), (REPEATED, 400), (PLAIN, 200)):
+async def test_the_checked_headers_change_with_the_tools(root: Path) -> None:
+    async with in_process_server(root) as server:
+        for schema, status in ((PLAIN, 200), (WITH_HEADER, 400), (PLAIN, 200)):
             publish(server.app, schema)
-            assert [(await run(server, None)).status_code for _ in range(2)] == [status] * 2
+            assert [(await call_run(server, None)).status_code for _ in range(2)] == [status] * 2
         server.app.registry.replace_source("up", [])
-        assert (await run(server, None)).json()["error"]["code"] == -32602
+        assert (await call_run(server, None)).json()["error"]["code"] == -32602
 
 
 @pytest.mark.requirement("http.statuses")
-async def test_a_call_makes_no_list_of_tools(root: Path) -> None:
+async def test_a_call_does_not_list_the_tools(root: Path) -> None:
     methods: list[str] = []
 
-    async def noting(ctx: RequestContext, call_next: Any) -> Any:
+    async def note_method(ctx: RequestContext, call_next: Any) -> Any:
         methods.append(ctx.method)
         return await call_next(ctx)
 
-    async with served(root) as server:
-        publish(server.app, REPEATED)
-        server.app.table.middleware.insert(0, noting)
+    async with in_process_server(root) as server:
+        publish(server.app, WITH_HEADER)
+        server.app.table.middleware.insert(0, note_method)
         for _ in range(3):
-            assert (await run(server, "north")).status_code == 200
+            assert (await call_run(server, "north")).status_code == 200
     assert methods == ["tools/call", "tools/call", "tools/call"]

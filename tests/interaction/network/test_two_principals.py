@@ -1,4 +1,4 @@
-"""Two principals at once, over every network transport, with the same JSON-RPC ids: nothing crosses."""
+"""Two principals use every network transport at once, with the same JSON-RPC ids; neither sees the other's data."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 
-from tests.interaction.network.lanes import Lane, lane
-from tests.interaction.network.test_who_is_let_in import TOKENS, serving, settings
+from tests.interaction.network.lanes import Lane, open_lane
+from tests.interaction.network.test_who_is_let_in import TOKENS, serving, write_settings
 from tests.interaction.raw_clients import Message
 
 pytestmark = [
@@ -22,7 +22,7 @@ pytestmark = [
 ]
 
 CALLS = [200, pytest.param(10_000, marks=pytest.mark.long)]
-"""A few rounds of all lanes, and thousands of calls in the long form."""
+"""The number of calls: a few rounds of all lanes, or thousands of calls in the long tests"""
 
 KINDS = ("session", "lone", "sse")
 PRINCIPALS = tuple(TOKENS)
@@ -35,107 +35,107 @@ def text_of(result: Message) -> str:
 
 
 class Principal:
-    """What belongs to one of them: a folder of its own, a job, a todo list.
+    """A principal, with its own folder, background job and todo list.
 
     Args:
-        name: Its name.
+        name: The principal's name.
         folder: Its own root.
-        shared: The root that both have.
+        shared_folder: The root that both principals have.
     """
 
-    def __init__(self, name: str, folder: Path, shared: Path) -> None:
+    def __init__(self, name: str, folder: Path, shared_folder: Path) -> None:
         self.name = name
         self.folder = folder
-        self.shared = shared
+        self.shared_folder = shared_folder
         folder.mkdir()
         (folder / "same.txt").write_text(f"belongs to {name}\n")
 
     def prepare(self, lane: Lane) -> None:
-        """The files that one lane changes."""
+        """Create the files that one lane changes."""
         (self.folder / f"{lane.name}.txt").write_text("count 0\n")
-        (self.shared / f"{lane.name}.txt").write_text("0\n")
+        (self.shared_folder / f"{lane.name}.txt").write_text("0\n")
 
     async def begin(self, lane: Lane) -> None:
-        """Start a job, and tell what is to do."""
+        """Start a background job that has the principal's name in its command."""
         lane.reply = ONCE
-        started = await lane.call("run_shell_command", command=f"exec sleep 300 # {self.name}", is_background=True)
-        assert not started.get("isError"), started
+        result = await lane.call("run_shell_command", command=f"exec sleep 300 # {self.name}", is_background=True)
+        assert not result.get("isError"), result
 
 
 class Walk:
-    """The calls of one lane, one after the other; each answer is looked at.
+    """Makes the calls of one lane, one after the other, and checks each answer.
 
     Args:
-        lane: The way.
-        own: Whose it is.
-        other: The other principal.
-        peer: A way of the other principal.
+        lane: The lane.
+        own_principal: The principal of the lane.
+        other_principal: The other principal.
+        peer: A lane of the other principal.
     """
 
-    def __init__(self, lane: Lane, own: Principal, other: Principal, peer: Lane) -> None:
+    def __init__(self, lane: Lane, own_principal: Principal, other_principal: Principal, peer: Lane) -> None:
         self._lane = lane
-        self._own = own
-        self._other = other
+        self._own_principal = own_principal
+        self._other_principal = other_principal
         self._peer = peer
         self._count = 0
 
     async def round(self, number: int) -> None:
-        """One call of each kind, files more often than the rest."""
+        """Make one call of each kind, and read the own file between them."""
         await self._own_file()
         await self._foreign_file()
         await self._own_file()
         await self._jobs()
         await self._own_file()
-        await self._change(accepts=number % 2 == PRINCIPALS.index(self._own.name))
+        await self._change(accepts=number % 2 == PRINCIPALS.index(self._own_principal.name))
         await self._own_file()
         await self._todos()
         await self._own_file()
         await self._stale(number)
 
     async def _own_file(self) -> None:
-        read = await self._lane.call("read_file", file_path="same.txt")
-        assert text_of(read) == f"belongs to {self._own.name}\n"
+        result = await self._lane.call("read_file", file_path="same.txt")
+        assert text_of(result) == f"belongs to {self._own_principal.name}\n"
 
     async def _foreign_file(self) -> None:
-        read = await self._lane.call("read_file", file_path=str(self._other.folder / "same.txt"))
-        assert "[path_not_in_workspace]" in text_of(read)
+        result = await self._lane.call("read_file", file_path=str(self._other_principal.folder / "same.txt"))
+        assert "[path_not_in_workspace]" in text_of(result)
 
     async def _jobs(self) -> None:
-        listed = text_of(await self._lane.call("list_background_jobs"))
-        assert f"# {self._own.name}" in listed
-        assert f"# {self._other.name}" not in listed
+        jobs = text_of(await self._lane.call("list_background_jobs"))
+        assert f"# {self._own_principal.name}" in jobs
+        assert f"# {self._other_principal.name}" not in jobs
 
     async def _change(self, *, accepts: bool) -> None:
-        """An edit with a question: it is asked on this lane, and what is answered here decides."""
+        """Check that the question about an edit comes on this lane, and that this lane's answer decides."""
         file = f"{self._lane.name}.txt"
         self._lane.reply = ONCE if accepts else DENY
         old, new = f"count {self._count}", f"count {self._count + 1}"
-        edited = await self._lane.call("edit", file_path=file, old_string=old, new_string=new)
+        result = await self._lane.call("edit", file_path=file, old_string=old, new_string=new)
         (question,) = self._lane.questions[-1:]
         assert f"+{new}" in question
         assert file in question
-        assert bool(edited.get("isError")) is not accepts, text_of(edited)
+        assert bool(result.get("isError")) is not accepts, text_of(result)
         self._count += accepts
-        assert (self._own.folder / file).read_text() == f"count {self._count}\n"
+        assert (self._own_principal.folder / file).read_text() == f"count {self._count}\n"
 
     async def _todos(self) -> None:
-        todos = [{"id": "1", "content": f"of {self._own.name}", "status": "pending"}]
-        written = await self._lane.call("todo_write", todos=todos)
-        assert written["structuredContent"]["kept"]
-        read = await self._lane.ask("resources/read", {"uri": "todo://list"})
-        assert json.loads(read["contents"][0]["text"]) == {"todos": todos}
+        todos = [{"id": "1", "content": f"of {self._own_principal.name}", "status": "pending"}]
+        result = await self._lane.call("todo_write", todos=todos)
+        assert result["structuredContent"]["kept"]
+        resource = await self._lane.ask("resources/read", {"uri": "todo://list"})
+        assert json.loads(resource["contents"][0]["text"]) == {"todos": todos}
 
     async def _stale(self, number: int) -> None:
-        """What the other one has read is not what this one has read."""
-        path = self._own.shared / f"{self._lane.name}.txt"
+        """Check that a read by the other principal does not count as a read by this one."""
+        path = self._own_principal.shared_folder / f"{self._lane.name}.txt"
         assert text_of(await self._lane.call("read_file", file_path=str(path))) == path.read_text()
         path.write_text(f"{number} changed\n")
         assert text_of(await self._peer.call("read_file", file_path=str(path))) == path.read_text()
-        asked = len(self._lane.questions)
+        question_count = len(self._lane.questions)
         edit = {"file_path": str(path), "old_string": "changed", "new_string": "edited"}
-        refused = await self._lane.call("edit", **edit)
-        assert "[file_changed_since_read]" in text_of(refused)
-        assert len(self._lane.questions) == asked
+        refusal = await self._lane.call("edit", **edit)
+        assert "[file_changed_since_read]" in text_of(refusal)
+        assert len(self._lane.questions) == question_count
         self._peer.reply = ONCE
         assert not (await self._peer.call("edit", **edit)).get("isError")
         assert path.read_text() == f"{number} edited\n"
@@ -144,34 +144,36 @@ class Walk:
 @pytest.mark.requirement("network.two_principals")
 @pytest.mark.timeout(180)
 @pytest.mark.parametrize("calls", CALLS)
-async def test_nothing_of_two_principals_crosses_in_thousands_of_interleaved_calls(calls: int, tmp_path: Path) -> None:
-    shared = tmp_path / "shared"
-    shared.mkdir()
-    owners = {name: Principal(name, tmp_path / name, shared) for name in PRINCIPALS}
-    # No folder of the operator: each works in those that it names.
-    async with serving(None, settings(tmp_path)) as url, AsyncExitStack() as stack:
+async def test_two_principals_see_nothing_of_each_other_in_thousands_of_interleaved_calls(
+    calls: int, tmp_path: Path
+) -> None:
+    shared_folder = tmp_path / "shared"
+    shared_folder.mkdir()
+    owners = {name: Principal(name, tmp_path / name, shared_folder) for name in PRINCIPALS}
+    # The operator sets no folder, so each client works in the roots that it announces.
+    async with serving(None, write_settings(tmp_path)) as url, AsyncExitStack() as stack:
 
-        async def opened(kind: str, owner: Principal, suffix: str = "") -> Lane:
+        async def new_lane(kind: str, owner: Principal, suffix: str = "") -> Lane:
             name = f"{owner.name}-{kind}{suffix}"
-            roots = (owner.folder, shared)
-            return await stack.enter_async_context(lane(kind, url, name, TOKENS[owner.name], roots))
+            roots = (owner.folder, shared_folder)
+            return await stack.enter_async_context(open_lane(kind, url, name, TOKENS[owner.name], roots))
 
         walks: list[Walk] = []
         lanes: list[Lane] = []
-        for own, other in (owners.values(), reversed(owners.values())):
+        for principal, other_principal in (owners.values(), reversed(owners.values())):
             for kind in KINDS:
-                way, peer = await opened(kind, own), await opened(kind, other, "-peer")
-                lanes += [way, peer]
-                own.prepare(way)
-                walks.append(Walk(way, own, other, peer))
-            await own.begin(lanes[-2])
-        # A call of a session asks for its roots, which count for its principal from then on.
+                lane, peer = await new_lane(kind, principal), await new_lane(kind, other_principal, "-peer")
+                lanes += [lane, peer]
+                principal.prepare(lane)
+                walks.append(Walk(lane, principal, other_principal, peer))
+            await principal.begin(lanes[-2])
+        # A call of a session asks for the roots, which are then valid for the whole principal.
         rounds = 0
-        while sum(way.calls for way in lanes) < calls:
+        while sum(lane.calls for lane in lanes) < calls:
             rounds += 1
             async with asyncio.TaskGroup() as tasks:
                 for walk in walks:
                     tasks.create_task(walk.round(rounds))
-        for way, peer in zip(lanes[::2], lanes[1::2], strict=True):
-            assert len(way.questions) >= rounds
-            assert all(f"{way.name}.txt" in question for question in way.questions[-rounds:] + peer.questions)
+        for lane, peer in zip(lanes[::2], lanes[1::2], strict=True):
+            assert len(lane.questions) >= rounds
+            assert all(f"{lane.name}.txt" in question for question in lane.questions[-rounds:] + peer.questions)

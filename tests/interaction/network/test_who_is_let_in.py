@@ -1,4 +1,4 @@
-"""Tokens, certificates and health, on a real server."""
+"""Tokens, certificates and health checks of a real server."""
 
 from __future__ import annotations
 
@@ -39,15 +39,15 @@ def bearer(name: str) -> dict[str, str]:
     return {"authorization": f"Bearer {TOKENS[name]}"}
 
 
-def settings(folder: Path, more: Mapping[str, Any] | None = None) -> Path:
-    """A settings file that names both tokens, each in a file of its own."""
-    named: dict[str, Any] = {}
+def write_settings(folder: Path, fields: Mapping[str, Any] | None = None) -> Path:
+    """Write a settings file that names both tokens, each in its own file."""
+    tokens: dict[str, Any] = {}
     for name, token in TOKENS.items():
         path = folder / f"{name}.token"
         path.write_text(token)
         path.chmod(0o600)
-        named[name] = {"file": str(path)}
-    return write_config(folder, {"http": {"tokens": named}, "shell": {"sandbox": "off"}, **(more or {})})
+        tokens[name] = {"file": str(path)}
+    return write_config(folder, {"http": {"tokens": tokens}, "shell": {"sandbox": "off"}, **(fields or {})})
 
 
 @asynccontextmanager
@@ -61,7 +61,7 @@ async def serving(root: Path | None, config: Path, *options: str) -> AsyncGenera
 async def client_of(
     url: str, name: str, transport: str = "http", mode: str = HANDSHAKE, **callbacks: Any
 ) -> AsyncGenerator[Client]:
-    """A client that shows the token of this name."""
+    """A client with the token of this name."""
     if transport == "sse":
         async with Client(sse_client(f"{url}/sse", headers=bearer(name)), mode=mode, cache=None) as client:
             yield client
@@ -80,8 +80,8 @@ async def jobs_of(client: Client) -> str:
 
 @pytest.mark.requirement("network.tokens")
 @pytest.mark.requirement("network.health")
-async def test_nobody_is_let_in_without_a_token_anywhere_but_to_health(root: Path, tmp_path: Path) -> None:
-    async with serving(root, settings(tmp_path)) as url, httpx2.AsyncClient(timeout=10) as client:
+async def test_without_a_token_only_health_checks_are_answered(root: Path, tmp_path: Path) -> None:
+    async with serving(root, write_settings(tmp_path)) as url, httpx2.AsyncClient(timeout=10) as client:
         for headers in ({}, {"authorization": "Bearer wrong"}, {"authorization": f"Basic {TOKENS['bot']}"}):
             for path in ("/mcp", "/messages/?session_id=" + "0" * 32):
                 answer = await client.post(url + path, json=INITIALIZE, headers=ACCEPT | headers)
@@ -100,16 +100,16 @@ async def test_nobody_is_let_in_without_a_token_anywhere_but_to_health(root: Pat
 )
 async def test_with_a_token_every_client_works(root: Path, tmp_path: Path, transport: str, mode: str) -> None:
     (root / "notes.txt").write_text("the notes")
-    async with serving(root, settings(tmp_path)) as url, client_of(url, "laptop", transport, mode) as client:
+    async with serving(root, write_settings(tmp_path)) as url, client_of(url, "laptop", transport, mode) as client:
         result = await client.call_tool("read_file", {"absolute_path": str(root / "notes.txt")})
         assert "the notes" in str(result.content)
 
 
 @pytest.mark.requirement("network.principal")
 async def test_a_session_is_used_only_with_the_token_that_opened_it(root: Path, tmp_path: Path) -> None:
-    async with serving(root, settings(tmp_path)) as url, httpx2.AsyncClient(timeout=10) as client:
-        opened = await client.post(f"{url}/mcp", json=INITIALIZE, headers=ACCEPT | bearer("laptop"))
-        session = {"mcp-session-id": opened.headers["mcp-session-id"], "mcp-protocol-version": "2025-06-18"}
+    async with serving(root, write_settings(tmp_path)) as url, httpx2.AsyncClient(timeout=10) as client:
+        response = await client.post(f"{url}/mcp", json=INITIALIZE, headers=ACCEPT | bearer("laptop"))
+        session = {"mcp-session-id": response.headers["mcp-session-id"], "mcp-protocol-version": "2025-06-18"}
         ping = {"jsonrpc": "2.0", "id": 1, "method": "ping"}
         foreign = await client.post(f"{url}/mcp", json=ping, headers=ACCEPT | bearer("bot") | session)
         assert foreign.status_code == 404
@@ -119,21 +119,23 @@ async def test_a_session_is_used_only_with_the_token_that_opened_it(root: Path, 
 
 @pytest.mark.requirement("network.principal")
 async def test_what_belongs_to_a_client_belongs_to_its_token_in_all_its_sessions(root: Path, tmp_path: Path) -> None:
-    async with serving(root, settings(tmp_path), "--approval-mode", "yolo") as url:
+    async with serving(root, write_settings(tmp_path), "--approval-mode", "yolo") as url:
         async with client_of(url, "laptop") as first:
             job = {"command": "exec sleep 300", "is_background": True}
             assert not (await first.call_tool("run_shell_command", job)).is_error
         for transport, mode in (("http", HANDSHAKE), ("http", MODERN), ("sse", HANDSHAKE)):
-            async with client_of(url, "laptop", transport, mode) as again:
-                assert "sleep 300" in await jobs_of(again)
-            async with client_of(url, "bot", transport, mode) as other:
-                assert "sleep 300" not in await jobs_of(other)
+            async with client_of(url, "laptop", transport, mode) as laptop:
+                assert "sleep 300" in await jobs_of(laptop)
+            async with client_of(url, "bot", transport, mode) as bot:
+                assert "sleep 300" not in await jobs_of(bot)
 
 
 @pytest.mark.requirement("network.tls")
-async def test_another_address_is_served_with_a_token_and_for_hosts_that_are_named(root: Path, tmp_path: Path) -> None:
-    named = {"http": {"allowedHosts": ["tools.example:*"]}}
-    config = write_config(tmp_path, named)
+async def test_a_non_loopback_address_is_served_only_with_a_token_and_for_allowed_hosts(
+    root: Path, tmp_path: Path
+) -> None:
+    settings = {"http": {"allowedHosts": ["tools.example:*"]}}
+    config = write_config(tmp_path, settings)
     arguments = server_arguments(root, config, "--transport", "http", "--port", "0", "--host", "0.0.0.0")  # noqa: S104
     command = ["env", f"CORETOOLS_MCP_TOKEN={TOKENS['bot']}", sys.executable, *forked(arguments)]
     async with listening(command, ADDRESS) as url, httpx2.AsyncClient(timeout=10) as client:
@@ -145,12 +147,12 @@ async def test_another_address_is_served_with_a_token_and_for_hosts_that_are_nam
 
 
 def certificate(folder: Path, password: bytes | None = None) -> tuple[Path, Path]:
-    """Files with a certificate for localhost and its key."""
-    key, made = signed_for("localhost")
-    hidden = serialization.BestAvailableEncryption(password) if password else serialization.NoEncryption()
+    """Write a certificate for localhost and its key; return the two files."""
+    key, x509 = signed_for("localhost")
+    encryption = serialization.BestAvailableEncryption(password) if password else serialization.NoEncryption()
     files = folder / "certificate.pem", folder / "key.pem"
-    files[0].write_bytes(made.public_bytes(serialization.Encoding.PEM))
-    files[1].write_bytes(key.private_bytes(serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, hidden))
+    files[0].write_bytes(x509.public_bytes(serialization.Encoding.PEM))
+    files[1].write_bytes(key.private_bytes(serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, encryption))
     return files
 
 
@@ -158,8 +160,11 @@ def certificate(folder: Path, password: bytes | None = None) -> tuple[Path, Path
 async def test_https_is_served_with_a_certificate(root: Path, tmp_path: Path) -> None:
     chain, key = certificate(tmp_path)
     options = ("--tls-cert", str(chain), "--tls-key", str(key))
-    trusting = ssl.create_default_context(cafile=str(chain))
-    async with serving(root, settings(tmp_path), *options) as url, httpx2.AsyncClient(verify=trusting) as client:
+    ssl_context = ssl.create_default_context(cafile=str(chain))
+    async with (
+        serving(root, write_settings(tmp_path), *options) as url,
+        httpx2.AsyncClient(verify=ssl_context) as client,
+    ):
         assert url.startswith("https://")
         local = url.replace("127.0.0.1", "localhost")
         answer = await client.post(f"{local}/mcp", json=INITIALIZE, headers=ACCEPT | bearer("bot"))
@@ -167,7 +172,7 @@ async def test_https_is_served_with_a_certificate(root: Path, tmp_path: Path) ->
 
 
 @pytest.mark.requirement("network.tls")
-def test_a_certificate_that_cannot_be_used_is_told_before_anything_starts(root: Path, tmp_path: Path) -> None:
+def test_an_unusable_certificate_is_reported_before_anything_starts(root: Path, tmp_path: Path) -> None:
     chain, key = certificate(tmp_path, b"secret")
     cases = [
         (["--tls-cert", str(chain), "--tls-key", str(key)], "must have no password"),
@@ -175,101 +180,101 @@ def test_a_certificate_that_cannot_be_used_is_told_before_anything_starts(root: 
         (["--tls-cert", str(tmp_path / "none.pem")], "There is no file"),
         (["--tls-key", str(key)], "needs --tls-cert"),
     ]
-    for options, said in cases:
+    for options, message in cases:
         arguments = server_arguments(root, None, "--transport", "http", "--port", "0", *options)
-        done = subprocess.run(
+        result = subprocess.run(
             [sys.executable, *forked(arguments)], capture_output=True, encoding="utf-8", timeout=30, check=False
         )
-        assert done.returncode == 3, options
-        assert said in done.stderr
+        assert result.returncode == 3, options
+        assert message in result.stderr
 
 
 @pytest.mark.requirement("write.stale")
 @pytest.mark.parametrize("transport", ["http", "sse"])
-async def test_what_one_agent_has_read_is_not_what_another_one_with_its_token_has_read(
+async def test_what_one_agent_has_read_does_not_count_for_another_agent_with_the_same_token(
     transport: str, root: Path, tmp_path: Path
 ) -> None:
     path = root / "notes.txt"
     path.write_text("one\n")
     async with (
-        serving(root, settings(tmp_path), "--approval-mode", "auto-edit") as url,
+        serving(root, write_settings(tmp_path), "--approval-mode", "auto-edit") as url,
         client_of(url, "laptop", transport) as first,
         client_of(url, "laptop", transport) as second,
     ):
         await first.call_tool("read_file", {"file_path": str(path)})
-        written = await second.call_tool("write_file", {"file_path": str(path), "content": "two\n"})
-        assert not written.is_error, written.content
-        refused = await first.call_tool("write_file", {"file_path": str(path), "content": "three\n"})
-        assert "[file_changed_since_read]" in str(refused.content)
+        result = await second.call_tool("write_file", {"file_path": str(path), "content": "two\n"})
+        assert not result.is_error, result.content
+        refusal = await first.call_tool("write_file", {"file_path": str(path), "content": "three\n"})
+        assert "[file_changed_since_read]" in str(refusal.content)
         assert path.read_text() == "two\n"
         path.write_text("four\n")
-        async with client_of(url, "laptop", transport) as third:  # which has never read it
+        async with client_of(url, "laptop", transport) as third:  # it has never read the file
             assert not (await third.call_tool("write_file", {"file_path": str(path), "content": "5\n"})).is_error
 
 
 @pytest.mark.requirement("write.stale")
-async def test_without_sessions_no_agent_takes_back_unnoticed_what_another_one_with_its_token_wrote(
+async def test_without_sessions_no_agent_silently_reverts_what_another_agent_with_the_same_token_wrote(
     root: Path, tmp_path: Path
 ) -> None:
     path = root / "notes.txt"
-    other: dict[str, Any] = {"client_info": types.Implementation(name="other", version="1")}
+    other_program: dict[str, Any] = {"client_info": types.Implementation(name="other", version="1")}
     path.write_text("one\ntwo\nthree\n")
     async with (
-        serving(root, settings(tmp_path), "--approval-mode", "auto-edit") as url,
+        serving(root, write_settings(tmp_path), "--approval-mode", "auto-edit") as url,
         client_of(url, "laptop", mode=MODERN) as first,
         client_of(url, "laptop", mode=MODERN) as second,
-        client_of(url, "laptop", mode=MODERN, **other) as third,
+        client_of(url, "laptop", mode=MODERN, **other_program) as third,
     ):
         for client in (first, second, third):
             await client.call_tool("read_file", {"file_path": str(path)})
         for content in ("one\nTWO\nthree\n", "one\nTWO\nthree\n4\n"):
-            written = await first.call_tool("write_file", {"file_path": str(path), "content": content})
-            assert not written.is_error, written.content
+            result = await first.call_tool("write_file", {"file_path": str(path), "content": content})
+            assert not result.is_error, result.content
         stale = {"file_path": str(path), "content": "one\ntwo\nTHREE\n"}
         for client in (second, third):
-            refused = await client.call_tool("write_file", stale)
-            assert "[file_changed_since_read]" in str(refused.content)
+            refusal = await client.call_tool("write_file", stale)
+            assert "[file_changed_since_read]" in str(refusal.content)
         assert path.read_text() == "one\nTWO\nthree\n4\n"
-        assert not (await second.call_tool("write_file", stale)).is_error, "insisted on"
+        assert not (await second.call_tool("write_file", stale)).is_error, "a repeated write is accepted"
 
 
 @pytest.mark.requirement("write.hidden")
-async def test_without_sessions_a_yes_to_read_a_file_shows_it_to_no_other_agent_with_the_token(
+async def test_without_sessions_a_permission_to_read_a_file_does_not_show_it_to_another_agent_with_the_token(
     root: Path, tmp_path: Path
 ) -> None:
-    path, asked = root / ".env", list[str]()
+    path, messages = root / ".env", list[str]()
     path.write_text("KEY=of-nobody\n")
 
     async def agree(_context: Any, params: types.ElicitRequestParams) -> types.ElicitResult:
         assert isinstance(params, types.ElicitRequestFormParams)
-        asked.append(params.message)
+        messages.append(params.message)
         return types.ElicitResult(action="accept", content={"decision": "once"})
 
-    config = settings(tmp_path, {"permissions": {"ask": ["Read(.env)"]}})
+    config = write_settings(tmp_path, {"permissions": {"ask": ["Read(.env)"]}})
     async with (
         serving(root, config) as url,
         client_of(url, "laptop", mode=MODERN, elicitation_callback=agree) as first,
         client_of(url, "laptop", mode=MODERN, elicitation_callback=agree) as second,
     ):
-        read = await first.call_tool("read_file", {"file_path": str(path)})
-        assert "of-nobody" in str(read.content)
-        written = await second.call_tool("write_file", {"file_path": str(path), "content": "KEY=x\n"})
-        assert not written.is_error, written.content
-        assert "of-nobody" not in f"{asked}{written}"
+        read_result = await first.call_tool("read_file", {"file_path": str(path)})
+        assert "of-nobody" in str(read_result.content)
+        write_result = await second.call_tool("write_file", {"file_path": str(path), "content": "KEY=x\n"})
+        assert not write_result.is_error, write_result.content
+        assert "of-nobody" not in f"{messages}{write_result}"
 
 
 @pytest.mark.requirement("consent.always")
 async def test_an_answer_that_counts_in_every_session_of_a_token_says_so(root: Path, tmp_path: Path) -> None:
-    asked: list[str] = []
+    schemas: list[str] = []
 
     async def decline(_context: Any, params: types.ElicitRequestParams) -> types.ElicitResult:
         assert isinstance(params, types.ElicitRequestFormParams)
-        asked.append(str(params.requested_schema))
+        schemas.append(str(params.requested_schema))
         return types.ElicitResult(action="decline")
 
     async with (
-        serving(root, settings(tmp_path)) as url,
+        serving(root, write_settings(tmp_path)) as url,
         client_of(url, "laptop", elicitation_callback=decline) as client,
     ):
         await client.call_tool("write_file", {"file_path": str(root / "new.txt"), "content": "x\n"})
-    assert f"Always allow edits in {root} in all sessions of laptop" in asked[0]
+    assert f"Always allow edits in {root} in all sessions of laptop" in schemas[0]

@@ -1,4 +1,4 @@
-"""What is wrong with a request over HTTP is told by its status, and the server goes on."""
+"""The HTTP status tells what is wrong with a request, and the server still serves others."""
 
 from __future__ import annotations
 
@@ -22,36 +22,36 @@ from tests.interaction.network.wires import (
     request,
 )
 from tests.interaction.raw_clients import Message
-from tests.interaction.serving import Served
+from tests.interaction.serving import SharedServers
 
 pytestmark = pytest.mark.anyio
 
 SMALL = {"limits": {"requestBytes": 100_000}}
 NOBODY = "/messages/?session_id=" + "0" * 32
 PING = modern(7, "server/discover")
-READ = modern(8, "tools/call", {"name": "read_file", "arguments": {}})
-"""It would be answered: without a path as a failed call."""
+READ_CALL = modern(8, "tools/call", {"name": "read_file", "arguments": {}})
+"""A valid request: the server answers with the error of a call that lacks its path."""
 
 
 async def status_of(url: str, method: str, path: str, headers: Mapping[str, str], body: bytes = b"") -> int:
-    """What a request on a connection of its own is answered with."""
+    """The status of a request on a new connection."""
     async with connection(url) as wire:
         return (await wire.ask(method, path, headers, body)).status
 
 
-async def goes_on(url: str) -> None:
-    """Somebody else is served."""
+async def assert_serves_others(url: str) -> None:
+    """Check that the server still serves other clients."""
     assert await status_of(url, "POST", "/mcp", modern_headers(PING), json.dumps(PING).encode()) == 200
 
 
-def without(headers: Mapping[str, str], *names: str, **more: str) -> dict[str, str]:
-    """Headers without some of them, and with others."""
+def change_headers(headers: Mapping[str, str], *names: str, **new_headers: str) -> dict[str, str]:
+    """Headers without some names, and with new ones."""
     return {name: value for name, value in headers.items() if name not in names} | {
-        name.replace("_", "-"): value for name, value in more.items()
+        name.replace("_", "-"): value for name, value in new_headers.items()
     }
 
 
-DOORS: list[tuple[str, str, Mapping[str, str], Message | None]] = [
+ENTRANCES: list[tuple[str, str, Mapping[str, str], Message | None]] = [
     ("POST", "/mcp", ACCEPT, initialize("2025-06-18")),
     ("POST", "/mcp", modern_headers(PING), PING),
     ("GET", "/mcp", {"Accept": "text/event-stream"}, None),
@@ -59,12 +59,12 @@ DOORS: list[tuple[str, str, Mapping[str, str], Message | None]] = [
     ("GET", "/sse", {}, None),
     ("POST", NOBODY, ACCEPT, initialize("2025-06-18")),
 ]
-"""Every way in."""
+"""One valid request for each way to reach the server"""
 
 
 @pytest.mark.requirement("http.headers")
 @pytest.mark.parametrize(
-    ("wrong", "status"),
+    ("wrong_headers", "status"),
     [
         ({"Host": "evil.com"}, 421),
         ({"Host": "127.0.0.1.evil.com"}, 421),
@@ -77,40 +77,42 @@ DOORS: list[tuple[str, str, Mapping[str, str], Message | None]] = [
     ],
     ids=str,
 )
-@pytest.mark.parametrize("door", DOORS, ids=["session", "stateless", "stream", "end", "sse", "messages"])
-async def test_who_comes_from_elsewhere_is_let_in_nowhere(
-    door: tuple[str, str, Mapping[str, str], Message | None],
-    wrong: Mapping[str, str],
+@pytest.mark.parametrize("entrance", ENTRANCES, ids=["session", "stateless", "stream", "end", "sse", "messages"])
+async def test_requests_with_a_foreign_host_or_origin_are_refused_everywhere(
+    entrance: tuple[str, str, Mapping[str, str], Message | None],
+    wrong_headers: Mapping[str, str],
     status: int,
-    served: Served,
+    shared_servers: SharedServers,
 ) -> None:
-    url = served.url()
-    method, path, headers, message = door
+    url = shared_servers.url()
+    method, path, headers, message = entrance
     body = json.dumps(message).encode() if message is not None else b""
-    assert await status_of(url, method, path, {**headers, **wrong}, body) == status
-    await goes_on(url)
+    assert await status_of(url, method, path, {**headers, **wrong_headers}, body) == status
+    await assert_serves_others(url)
 
 
 @pytest.mark.requirement("http.headers")
 @pytest.mark.parametrize("path", ["/mcp", "/sse", NOBODY])
 @pytest.mark.parametrize(("version", "status"), [("1.0", 421), ("1.1", 400)])
-async def test_a_request_without_a_host_is_refused(path: str, version: str, status: int, served: Served) -> None:
-    url = served.url()
+async def test_a_request_without_a_host_is_refused(
+    path: str, version: str, status: int, shared_servers: SharedServers
+) -> None:
+    url = shared_servers.url()
     method = "GET" if path == "/sse" else "POST"
     async with connection(url) as wire:
         lines = f"{method} {path} HTTP/{version}\r\nContent-Type: application/json\r\nContent-Length: 0\r\n\r\n"
         await wire.send(lines.encode())
         assert (await wire.head()).status == status
-    await goes_on(url)
+    await assert_serves_others(url)
 
 
 @pytest.mark.requirement("http.headers")
 @pytest.mark.parametrize("is_declared", [True, False])
 @pytest.mark.parametrize("path", ["/mcp", "/mcp modern", "/messages"])
 async def test_a_body_over_the_limit_is_refused_and_nobody_else_notices(
-    path: str, is_declared: bool, served: Served
+    path: str, is_declared: bool, shared_servers: SharedServers
 ) -> None:
-    url = served.url(SMALL)
+    url = shared_servers.url(SMALL)
     async with connection(url) as stream, connection(url) as wire:
         if path == "/messages":
             _, path = await anext(stream.events(await stream.ask("GET", "/sse", {})))
@@ -119,14 +121,14 @@ async def test_a_body_over_the_limit_is_refused_and_nobody_else_notices(
         if is_declared:
             head = await wire.ask("POST", path, headers, b"x" * 100_001)
         else:
-            await goes_on(url)
-            head = await chunked(wire, path, headers)
+            await assert_serves_others(url)
+            head = await send_chunked(wire, path, headers)
         assert head.status == 413
-        await goes_on(url)
+        await assert_serves_others(url)
 
 
-async def chunked(wire: Connection, path: str, headers: Mapping[str, str]) -> Head:
-    """Send a body whose length nobody tells, until it is too long."""
+async def send_chunked(wire: Connection, path: str, headers: Mapping[str, str]) -> Head:
+    """Send a body without a Content-Length, until it is too long."""
     lines = "".join(f"{name}: {value}\r\n" for name, value in headers.items())
     await wire.send(f"POST {path} HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n{lines}\r\n".encode())
     for _ in range(11):
@@ -134,7 +136,7 @@ async def chunked(wire: Connection, path: str, headers: Mapping[str, str]) -> He
     return await wire.head()
 
 
-SESSION: list[tuple[str, str, Mapping[str, str | None], bytes | None, int]] = [
+SESSION_CASES: list[tuple[str, str, Mapping[str, str | None], bytes | None, int]] = [
     ("no Accept", "POST", {"Accept": None}, None, 200),
     ("Accept of JSON alone", "POST", {"Accept": "application/json"}, None, 200),
     ("Accept of something else", "POST", {"Accept": "text/html"}, None, 406),
@@ -163,28 +165,28 @@ SESSION: list[tuple[str, str, Mapping[str, str | None], bytes | None, int]] = [
 @pytest.mark.requirement("http.statuses")
 @pytest.mark.parametrize("revision", HANDSHAKES)
 async def test_a_wrong_request_of_a_session_is_refused_with_its_status_and_the_session_goes_on(
-    revision: str, served: Served
+    revision: str, shared_servers: SharedServers
 ) -> None:
-    url = served.url()
+    url = shared_servers.url()
     ping = json.dumps(request(1, "ping")).encode()
     async with connection(url) as wire:
-        opened = await post(wire, "/mcp", initialize(revision), {})
-        assert [message["result"]["protocolVersion"] async for message in wire.messages(opened)] == [revision]
-        known = {**ACCEPT, "Mcp-Session-Id": opened.headers["mcp-session-id"], "MCP-Protocol-Version": revision}
-        assert await status_of(url, "POST", "/mcp", known, json.dumps(INITIALIZED).encode()) == 202
-        seen: dict[str, int] = {}
-        for name, method, changed, body, _ in SESSION:
-            given = {**known, **changed}
-            headers = {header: value for header, value in given.items() if value is not None}
-            seen[name] = await status_of(url, method, "/mcp", headers, ping if body is None else body)
-            assert await status_of(url, "POST", "/mcp", known, ping) == 200, name
-        assert seen == {name: status for name, *_, status in SESSION}
-        assert await status_of(url, "DELETE", "/mcp", known) == 200
-        assert await status_of(url, "POST", "/mcp", known, ping) == 404
+        head = await post(wire, "/mcp", initialize(revision), {})
+        assert [message["result"]["protocolVersion"] async for message in wire.messages(head)] == [revision]
+        session_headers = {**ACCEPT, "Mcp-Session-Id": head.headers["mcp-session-id"], "MCP-Protocol-Version": revision}
+        assert await status_of(url, "POST", "/mcp", session_headers, json.dumps(INITIALIZED).encode()) == 202
+        statuses: dict[str, int] = {}
+        for name, method, header_changes, body, _ in SESSION_CASES:
+            all_headers = {**session_headers, **header_changes}
+            headers = {header: value for header, value in all_headers.items() if value is not None}
+            statuses[name] = await status_of(url, method, "/mcp", headers, ping if body is None else body)
+            assert await status_of(url, "POST", "/mcp", session_headers, ping) == 200, name
+        assert statuses == {name: status for name, *_, status in SESSION_CASES}
+        assert await status_of(url, "DELETE", "/mcp", session_headers) == 200
+        assert await status_of(url, "POST", "/mcp", session_headers, ping) == 404
 
 
-def renamed(**meta: Any) -> Message:
-    """A request with other metadata; `None` leaves a key out."""
+def ping_with_meta(**meta: Any) -> Message:
+    """The request `PING` with other metadata; `None` removes a key."""
     message: Message = json.loads(json.dumps(PING))
     for key, value in meta.items():
         message["params"]["_meta"].pop(f"io.modelcontextprotocol/{key}")
@@ -193,37 +195,43 @@ def renamed(**meta: Any) -> Message:
     return message
 
 
-LONE: list[tuple[str, str, Message, dict[str, str], int]] = [
+STATELESS_CASES: list[tuple[str, str, Message, dict[str, str], int]] = [
     ("as it should be", "POST", PING, modern_headers(PING), 200),
-    ("no Mcp-Method", "POST", PING, without(modern_headers(PING), "Mcp-Method"), 400),
-    ("another Mcp-Method", "POST", PING, without(modern_headers(PING), Mcp_Method="tools/list"), 400),
-    ("no Mcp-Name", "POST", READ, without(modern_headers(READ), "Mcp-Name"), 400),
-    ("another Mcp-Name", "POST", READ, without(modern_headers(READ), Mcp_Name="edit"), 400),
-    ("unknown revision", "POST", PING, without(modern_headers(PING), MCP_Protocol_Version="2030-01-01"), 400),
+    ("no Mcp-Method", "POST", PING, change_headers(modern_headers(PING), "Mcp-Method"), 400),
+    ("another Mcp-Method", "POST", PING, change_headers(modern_headers(PING), Mcp_Method="tools/list"), 400),
+    ("no Mcp-Name", "POST", READ_CALL, change_headers(modern_headers(READ_CALL), "Mcp-Name"), 400),
+    ("another Mcp-Name", "POST", READ_CALL, change_headers(modern_headers(READ_CALL), Mcp_Name="edit"), 400),
+    ("unknown revision", "POST", PING, change_headers(modern_headers(PING), MCP_Protocol_Version="2030-01-01"), 400),
     (
         "unknown revision twice",
         "POST",
-        renamed(protocolVersion="2030-01-01"),
-        without(modern_headers(PING), MCP_Protocol_Version="2030-01-01"),
+        ping_with_meta(protocolVersion="2030-01-01"),
+        change_headers(modern_headers(PING), MCP_Protocol_Version="2030-01-01"),
         400,
     ),
-    ("another revision in the message", "POST", renamed(protocolVersion="2025-11-25"), modern_headers(PING), 400),
-    ("no revision in the message", "POST", renamed(protocolVersion=None), modern_headers(PING), 400),
-    ("no capabilities", "POST", renamed(clientCapabilities=None), modern_headers(PING), 400),
-    ("capabilities of no kind", "POST", renamed(clientCapabilities=5), modern_headers(PING), 400),
+    (
+        "another revision in the message",
+        "POST",
+        ping_with_meta(protocolVersion="2025-11-25"),
+        modern_headers(PING),
+        400,
+    ),
+    ("no revision in the message", "POST", ping_with_meta(protocolVersion=None), modern_headers(PING), 400),
+    ("no capabilities", "POST", ping_with_meta(clientCapabilities=None), modern_headers(PING), 400),
+    ("capabilities of no kind", "POST", ping_with_meta(clientCapabilities=5), modern_headers(PING), 400),
     ("no metadata", "POST", request(1, "server/discover"), modern_headers(PING), 400),
     ("unknown method", "POST", modern(1, "no/such"), modern_headers(modern(1, "no/such")), 404),
-    ("no Accept", "POST", PING, without(modern_headers(PING), "Accept"), 200),
-    ("Accept of JSON alone", "POST", PING, without(modern_headers(PING), Accept="application/json"), 200),
-    ("no Content-Type", "POST", PING, without(modern_headers(PING), "Content-Type"), 400),
+    ("no Accept", "POST", PING, change_headers(modern_headers(PING), "Accept"), 200),
+    ("Accept of JSON alone", "POST", PING, change_headers(modern_headers(PING), Accept="application/json"), 200),
+    ("no Content-Type", "POST", PING, change_headers(modern_headers(PING), "Content-Type"), 400),
     (
         "another Content-Type",
         "POST",
         PING,
-        without(modern_headers(PING), "Content-Type", Content_Type="text/html"),
+        change_headers(modern_headers(PING), "Content-Type", Content_Type="text/html"),
         400,
     ),
-    ("a session", "POST", PING, without(modern_headers(PING), Mcp_Session_Id="0" * 32), 200),
+    ("a session", "POST", PING, change_headers(modern_headers(PING), Mcp_Session_Id="0" * 32), 200),
     ("a notification", "POST", INITIALIZED, modern_headers(PING), 202),
     ("GET", "GET", PING, modern_headers(PING), 405),
     ("DELETE", "DELETE", PING, modern_headers(PING), 405),
@@ -231,21 +239,23 @@ LONE: list[tuple[str, str, Message, dict[str, str], int]] = [
 
 
 @pytest.mark.requirement("http.statuses")
-async def test_a_wrong_request_that_stands_for_itself_is_refused_with_its_status(served: Served) -> None:
-    url = served.url()
-    seen: dict[str, int] = {}
-    for name, method, message, headers, _ in LONE:
-        seen[name] = await status_of(url, method, "/mcp", headers, json.dumps(message).encode())
-        await goes_on(url)
+async def test_a_wrong_stateless_request_is_refused_with_its_status(shared_servers: SharedServers) -> None:
+    url = shared_servers.url()
+    statuses: dict[str, int] = {}
+    for name, method, message, headers, _ in STATELESS_CASES:
+        statuses[name] = await status_of(url, method, "/mcp", headers, json.dumps(message).encode())
+        await assert_serves_others(url)
     for name, body in (("no JSON", b"{"), ("bytes", b"\xff"), ("a batch", b"[]"), ("deep", b"[" * 100_000)):
         assert await status_of(url, "POST", "/mcp", modern_headers(PING), body) == 400, name
-        await goes_on(url)
-    assert seen == {name: status for name, *_, status in LONE}
+        await assert_serves_others(url)
+    assert statuses == {name: status for name, *_, status in STATELESS_CASES}
 
 
 @pytest.mark.requirement("http.statuses")
-async def test_a_wrong_request_over_sse_is_refused_with_its_status_and_the_stream_goes_on(served: Served) -> None:
-    url = served.url()
+async def test_a_wrong_request_over_sse_is_refused_with_its_status_and_the_stream_goes_on(
+    shared_servers: SharedServers,
+) -> None:
+    url = shared_servers.url()
     async with connection(url) as stream:
         events = stream.events(await stream.ask("GET", "/sse", {}))
         _, endpoint = await anext(events)
@@ -261,24 +271,24 @@ async def test_a_wrong_request_over_sse_is_refused_with_its_status_and_the_strea
             ("GET of messages", "GET", endpoint, ACCEPT, b"", 405),
             ("POST of the stream", "POST", "/sse", ACCEPT, ping, 405),
         ]
-        seen: dict[str, int] = {}
+        statuses: dict[str, int] = {}
         for name, method, path, headers, body, _ in cases:
-            seen[name] = await status_of(url, method, path, headers, body)
-        assert seen == {name: status for name, *_, status in cases}
+            statuses[name] = await status_of(url, method, path, headers, body)
+        assert statuses == {name: status for name, *_, status in cases}
         assert await status_of(url, "POST", endpoint, ACCEPT, json.dumps(initialize("2024-11-05")).encode()) == 202
         assert json.loads((await anext(events))[1])["id"] == 0
 
 
 @pytest.mark.requirement("network.slow")
-async def test_connections_that_are_lost_at_any_point_leave_the_server_as_it_was(served: Served) -> None:
-    url = served.url()
-    body = json.dumps(READ).encode()
-    head = "".join(f"{name}: {value}\r\n" for name, value in modern_headers(READ).items())
-    whole = f"POST /mcp HTTP/1.1\r\nHost: localhost\r\nContent-Length: {len(body)}\r\n{head}\r\n".encode() + body
-    for end in (*range(0, len(whole), 37), len(whole)):
+async def test_connections_that_are_lost_at_any_point_leave_the_server_as_it_was(shared_servers: SharedServers) -> None:
+    url = shared_servers.url()
+    body = json.dumps(READ_CALL).encode()
+    head = "".join(f"{name}: {value}\r\n" for name, value in modern_headers(READ_CALL).items())
+    data = f"POST /mcp HTTP/1.1\r\nHost: localhost\r\nContent-Length: {len(body)}\r\n{head}\r\n".encode() + body
+    for end in (*range(0, len(data), 37), len(data)):
         for is_reset in (True, False):
             async with connection(url) as wire:
-                await wire.send(whole[:end])
+                await wire.send(data[:end])
                 if is_reset:
                     wire.reset()
-    await goes_on(url)
+    await assert_serves_others(url)

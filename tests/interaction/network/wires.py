@@ -1,4 +1,4 @@
-"""HTTP as bytes on kept connections: clients that answer, listen and leave as a test wants, many at once."""
+"""Raw HTTP on persistent connections, for many clients that answer, listen and disconnect exactly as a test wants."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ INFO = {"name": "wires", "version": "1"}
 
 @dataclass(frozen=True, slots=True)
 class Head:
-    """What comes before the body of an answer."""
+    """The status and the headers of a response."""
 
     status: int
     headers: Mapping[str, str]
 
 
 class Connection:
-    """One connection that is kept."""
+    """A persistent connection."""
 
     def __init__(
         self,
@@ -45,23 +45,23 @@ class Connection:
         self._reopen = reopen
 
     async def ask(self, method: str, path: str, headers: Mapping[str, str], body: bytes = b"") -> Head:
-        """Send a request; the head of its answer."""
+        """Send a request; return the head of the response."""
         lines = {"Host": self._host, "Content-Length": str(len(body)), **headers}
         head = "".join(f"{name}: {value}\r\n" for name, value in lines.items())
-        sent = f"{method} {path} HTTP/1.1\r\n{head}\r\n".encode() + body
-        if self._reader.at_eof() and self._reopen is not None:  # it was closed while nothing was asked
+        data = f"{method} {path} HTTP/1.1\r\n{head}\r\n".encode() + body
+        if self._reader.at_eof() and self._reopen is not None:  # the server closed the idle connection
             self._writer.close()
             self._reader, self._writer = await self._reopen()
-        self._writer.write(sent)
+        self._writer.write(data)
         return await self.head()
 
     async def send(self, data: bytes) -> None:
-        """Send bytes as they are."""
+        """Send raw bytes."""
         self._writer.write(data)
         await self._writer.drain()
 
     async def head(self) -> Head:
-        """The head of the next answer."""
+        """Read the head of the next response."""
         line = await self._reader.readline()
         assert line, "the server closed the connection"
         headers: dict[str, str] = {}
@@ -71,7 +71,7 @@ class Connection:
         return Head(int(line.split()[1]), headers)
 
     async def pieces(self, head: Head) -> AsyncIterator[bytes]:
-        """The body of an answer as it comes."""
+        """The pieces of a response's body, as they arrive."""
         if "content-length" in head.headers:
             yield await self._reader.readexactly(int(head.headers["content-length"]))
             return
@@ -80,18 +80,18 @@ class Connection:
         await self._reader.readline()
 
     async def events(self, head: Head) -> AsyncIterator[tuple[str, str]]:
-        """The name and the data of each event of a stream; one without data is none."""
+        """The name and the data of each event of a stream; events without data are skipped."""
         text = ""
         async for piece in self.pieces(head):
             text += piece.decode().replace("\r\n", "\n")
-            *whole, text = text.split("\n\n")
-            for block in whole:
+            *blocks, text = text.split("\n\n")
+            for block in blocks:
                 fields = dict(line.split(": ", 1) for line in block.split("\n") if ": " in line)
                 if fields.get("data"):
                     yield fields.get("event", "message"), fields["data"]
 
     async def messages(self, head: Head) -> AsyncIterator[Message]:
-        """The JSON-RPC messages of an answer."""
+        """The JSON-RPC messages of a response."""
         if head.headers.get("content-type", "").startswith("text/event-stream"):
             async for _, data in self.events(head):
                 yield json.loads(data)
@@ -101,48 +101,48 @@ class Connection:
             yield json.loads(body)
 
     def end_output(self) -> None:
-        """Close the way to the server, and read on."""
+        """Close the direction to the server; reading still works."""
         self._writer.write_eof()
 
     async def is_at_end(self) -> bool:
-        """Whether the server has closed its way too."""
+        """Whether the server sends nothing more, and has closed its direction."""
         return await self._reader.read() == b""
 
     def close(self) -> None:
-        """Go away."""
+        """Close the connection."""
         self._writer.close()
 
     def reset(self) -> None:
-        """Be lost, as when a machine goes."""
+        """Abort the connection, as if the client's machine had crashed."""
         self._writer.transport.abort()
 
 
 @asynccontextmanager
 async def connection(url: str, source: str = "127.0.0.1", *, reopens: bool = False) -> AsyncGenerator[Connection]:
-    """A connection to a server, from an address of this machine.
+    """Open a connection to a server, from an address of this machine.
 
-    With `reopens` one that the server closed while nothing was asked is opened again, as HTTP clients do.
+    With `reopens`, the connection is opened again if the server closed it while it was idle, as HTTP clients do.
     """
     address = urlsplit(url)
-    own = (source, 0)
+    local_address = (source, 0)
 
-    async def opened() -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
-        return await asyncio.open_connection(address.hostname, address.port, limit=1 << 24, local_addr=own)
+    async def open_streams() -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+        return await asyncio.open_connection(address.hostname, address.port, limit=1 << 24, local_addr=local_address)
 
-    connected = Connection(*await opened(), address.netloc, opened if reopens else None)
+    wire = Connection(*await open_streams(), address.netloc, open_streams if reopens else None)
     try:
-        yield connected
+        yield wire
     finally:
-        connected.close()
+        wire.close()
 
 
 def request(identity: int, method: str, params: Mapping[str, Any] | None = None) -> Message:
-    """A request of the revisions with a handshake."""
+    """A request of the handshake era."""
     return {"jsonrpc": "2.0", "id": identity, "method": method, "params": dict(params or {})}
 
 
 def initialize(revision: str, capabilities: Mapping[str, Any] = FORM) -> Message:
-    """What begins a session."""
+    """The request that opens a session."""
     params = {"protocolVersion": revision, "capabilities": dict(capabilities), "clientInfo": INFO}
     return request(0, "initialize", params)
 
@@ -151,7 +151,7 @@ INITIALIZED: Message = {"jsonrpc": "2.0", "method": "notifications/initialized"}
 
 
 def modern(identity: int, method: str, params: Mapping[str, Any] | None = None, **capabilities: Any) -> Message:
-    """A request of 2026-07-28, which stands for itself."""
+    """A stateless request of 2026-07-28."""
     meta = {
         "io.modelcontextprotocol/protocolVersion": MODERN,
         "io.modelcontextprotocol/clientInfo": INFO,
@@ -161,12 +161,12 @@ def modern(identity: int, method: str, params: Mapping[str, Any] | None = None, 
 
 
 def modern_headers(message: Message) -> dict[str, str]:
-    """The headers that go with it."""
-    named = message["params"].get("name") or message["params"].get("uri")
-    more = {"Mcp-Name": named} if named else {}
-    return {**ACCEPT, "MCP-Protocol-Version": MODERN, "Mcp-Method": message["method"], **more}
+    """The headers of a request of 2026-07-28."""
+    name = message["params"].get("name") or message["params"].get("uri")
+    name_header = {"Mcp-Name": name} if name else {}
+    return {**ACCEPT, "MCP-Protocol-Version": MODERN, "Mcp-Method": message["method"], **name_header}
 
 
 async def post(wire: Connection, path: str, message: Message, headers: Mapping[str, str]) -> Head:
-    """Send a message."""
+    """Send a JSON-RPC message; return the head of the response."""
     return await wire.ask("POST", path, {**ACCEPT, **headers}, json.dumps(message).encode())

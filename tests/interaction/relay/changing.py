@@ -1,4 +1,4 @@
-"""Upstreams that change their tools, and who is asked about that."""
+"""Helpers for tests with upstreams that change their tools: a person who is asked about calls, and a change."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from tests.waiting import pause
 
 
 class Person:
-    """Answers questions about calls, and counts them."""
+    """Answers questions about calls, and keeps their messages."""
 
     def __init__(self, decision: str = "once") -> None:
         self.decision = decision
@@ -23,18 +23,19 @@ class Person:
 
 
 async def change(client: WireClient, alias: str, **arguments: Any) -> None:
-    """Let the upstream change its tools, and wait until that is known.
+    """Make the upstream change its tools, and wait until the client sees the change.
 
-    Its list has pages: one that is read just then has a new tool at its end, and the old texts before it.
+    The upstream lists its tools in pages. A list that is read during the change can have the new tool at its end and
+    still the old texts before it.
     """
 
-    async def seen() -> tuple[int, str]:
+    async def published_state() -> tuple[int, str]:
         tools = await client.items_by_name("tools")
         text = tools.get(f"{alias}__content", {}).get("description", "")
         return sum(name.startswith(f"{alias}__added_") for name in tools), text
 
-    count, text = await seen()
+    count, text = await published_state()
     is_text_same = arguments.get("description", text) == text or text.startswith(f"The server {alias} has ")
     await client.call(f"{alias}__change", arguments)
-    while (now := await seen())[0] == count or (now[1] == text and not is_text_same):
+    while (state := await published_state())[0] == count or (state[1] == text and not is_text_same):
         await pause()

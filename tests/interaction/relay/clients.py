@@ -1,4 +1,4 @@
-"""Clients that take what comes as it is, in both eras, over every transport; and servers of ours for them."""
+"""MCP clients that keep every message as it came, in both eras and over every transport, and servers to test with."""
 
 from __future__ import annotations
 
@@ -34,19 +34,19 @@ Era = Literal["handshake", "modern"]
 REVISIONS: Mapping[str, str] = {"handshake": "2025-11-25", "modern": "2026-07-28"}
 
 ALL: Json = {"elicitation": {"form": {}, "url": {}}, "sampling": {}, "roots": {"listChanged": True}}
-"""What a client announces that can do everything."""
+"""The capabilities of a client that can do everything."""
 
 UPSTREAM_KEY = "coretools-mcp/upstream"
-"""Under this key stands whose question it is."""
+"""The key in `_meta` under which a question names its upstream."""
 
 PROGRESS = "notifications/progress"
 
 Answer = Callable[[str, Json], "Json | Awaitable[Json | None] | None"]
-"""Answers a question; `None` is no answer at all, an `error` in it is one."""
+"""Returns the answer to a question: `None` sends no answer, and a result with `error` sends that error."""
 
 
 class AnswerError(Exception):
-    """A request was answered with an error, as it came."""
+    """A request was answered with this error."""
 
     def __init__(self, error: Json) -> None:
         super().__init__(json.dumps(error))
@@ -54,21 +54,21 @@ class AnswerError(Exception):
 
 
 @dataclass(slots=True)
-class _Open:
-    done: anyio.Event
+class _PendingRequest:
+    finished: anyio.Event
     answer: Json | None = None
     error: Json | None = None
 
 
 class WireClient:
-    """One client.
+    """A client of one server.
 
     Args:
-        streams: To the server.
-        era: What it speaks.
-        capabilities: What it announces.
-        answer: Answers what it is asked.
-        name: What it calls itself.
+        streams: The streams from and to the server.
+        era: The era of the protocol that it speaks.
+        capabilities: The capabilities that it announces.
+        answer: Answers the questions of the server.
+        name: The name that it gives itself.
     """
 
     def __init__(self, streams: Any, era: str, capabilities: Json, answer: Answer | None, name: str) -> None:
@@ -78,14 +78,14 @@ class WireClient:
         self.capabilities = capabilities
         self.answer = answer
         self.messages: list[tuple[str, Json]] = []
-        """Notifications as they came; the end of a request stands there as `answer`."""
+        """All notifications in order. An `answer` entry marks the end of a request, and an `asked` entry a question."""
         self.questions: list[tuple[str, Json]] = []
-        """What it was asked while it waited, or in rounds."""
+        """All questions, whether the server sent them as requests or in a result that asks for another round."""
         self.handshake: Json = {}
-        self._open: dict[int, _Open] = {}
+        self._pending: dict[int, _PendingRequest] = {}
         self._numbers = itertools.count(1)
-        self._news = anyio.Event()
-        self._questions: dict[Any, anyio.CancelScope] = {}
+        self._message_event = anyio.Event()
+        self._question_scopes: dict[Any, anyio.CancelScope] = {}
 
     @property
     def is_modern(self) -> bool:
@@ -107,35 +107,35 @@ class WireClient:
                         self._on_notification(method, dict(params or {}))
 
     def _finish(self, identity: Any, result: Json | None, error: Json | None) -> None:
-        self._hear("answer", {"id": identity})
-        if (entry := self._open.pop(int(identity), None)) is not None:
+        self._record("answer", {"id": identity})
+        if (entry := self._pending.pop(int(identity), None)) is not None:
             entry.answer, entry.error = result, error
-            entry.done.set()
+            entry.finished.set()
 
     def _on_notification(self, method: str, params: Json) -> None:
-        if method == "notifications/cancelled" and (scope := self._questions.get(params["requestId"])):
+        if method == "notifications/cancelled" and (scope := self._question_scopes.get(params["requestId"])):
             scope.cancel()
-        self._hear(method, params)
+        self._record(method, params)
 
-    def _hear(self, method: str, params: Json) -> None:
+    def _record(self, method: str, params: Json) -> None:
         self.messages.append((method, params))
-        self._news.set()
-        self._news = anyio.Event()
+        self._message_event.set()
+        self._message_event = anyio.Event()
 
     async def wait_for_notifications(self, method: str, count: int = 1) -> list[Json]:
-        """Wait for so many notifications of a kind."""
-        while len(found := [params for name, params in self.messages if name == method]) < count:
-            await self._news.wait()
-        return found
+        """Wait until at least `count` notifications of this method have come, and return their parameters."""
+        while len(matches := [params for name, params in self.messages if name == method]) < count:
+            await self._message_event.wait()
+        return matches
 
     async def wait_for_questions(self, count: int = 1) -> None:
-        """Wait until so much was asked."""
+        """Wait until at least `count` questions have come."""
         while len(self.questions) < count:
-            await self._news.wait()
+            await self._message_event.wait()
 
     async def _on_question(self, identity: Any, method: str, params: Json) -> None:
         with anyio.CancelScope() as scope:
-            self._questions[identity] = scope
+            self._question_scopes[identity] = scope
             result = await self._answer_to(method, params)
             if result is None:
                 return
@@ -147,10 +147,10 @@ class WireClient:
 
     async def _answer_to(self, method: str, params: Json) -> Json | None:
         if method == "roots/list" and UPSTREAM_KEY not in params.get("_meta", {}):
-            return {"roots": []}  # the server itself wants to know
+            return {"roots": []}  # the server asks this for itself
         self.questions.append((method, params))
-        self._hear("asked", {"method": method})
-        assert self.answer is not None, f"nobody wanted to be asked: {method} {params}"
+        self._record("asked", {"method": method})
+        assert self.answer is not None, f"unexpected question: {method} {params}"
         result = self.answer(method, params)
         return await result if inspect.isawaitable(result) else result
 
@@ -162,13 +162,13 @@ class WireClient:
         await self._send(types.JSONRPCNotification(jsonrpc="2.0", method=method, params=params), headers)
 
     async def request(self, method: str, params: Json | None = None, meta: Json | None = None) -> Json:
-        """Ask, and wait; given up, it is cancelled.
+        """Send a request and wait for its result. If this wait is cancelled, so is the request.
 
         Raises:
             AnswerError: The answer is an error.
         """
         identity = next(self._numbers)
-        stamped: Json = {**(meta or {})}
+        meta_fields: Json = {**(meta or {})}
         headers = {"mcp-protocol-version": REVISIONS[self.era]} if method != "initialize" else {}
         if self.is_modern:
             keys = {
@@ -176,17 +176,19 @@ class WireClient:
                 "clientCapabilities": self.capabilities,
                 "clientInfo": self.info,
             }
-            stamped |= {f"io.modelcontextprotocol/{key}": value for key, value in keys.items()}
-            named = {"resources": "uri", "tasks": "taskId"}.get(method.partition("/")[0], "name")
-            name = (params or {}).get(named)
+            meta_fields |= {f"io.modelcontextprotocol/{key}": value for key, value in keys.items()}
+            name_key = {"resources": "uri", "tasks": "taskId"}.get(method.partition("/")[0], "name")
+            name = (params or {}).get(name_key)
             headers |= {"mcp-method": method, **({"mcp-name": name} if name is not None else {})}
-        if stamped.get("progressToken") == "mine":
-            stamped["progressToken"] = identity
-        sent = {**(params or {}), **({"_meta": stamped} if stamped else {})}
-        entry = self._open[identity] = _Open(anyio.Event())
-        await self._send(types.JSONRPCRequest(jsonrpc="2.0", id=identity, method=method, params=sent), headers)
+        if meta_fields.get("progressToken") == "mine":
+            meta_fields["progressToken"] = identity
+        request_params = {**(params or {}), **({"_meta": meta_fields} if meta_fields else {})}
+        entry = self._pending[identity] = _PendingRequest(anyio.Event())
+        await self._send(
+            types.JSONRPCRequest(jsonrpc="2.0", id=identity, method=method, params=request_params), headers
+        )
         try:
-            await entry.done.wait()
+            await entry.finished.wait()
         except anyio.get_cancelled_exc_class():
             with anyio.CancelScope(shield=True):
                 await self.notify("notifications/cancelled", {"requestId": identity})
@@ -196,7 +198,7 @@ class WireClient:
         return entry.answer or {}
 
     async def initialize(self) -> None:
-        """Introduce itself."""
+        """Perform the handshake, or its modern equivalent `server/discover`."""
         if self.is_modern:
             self.handshake = await self.request("server/discover")
             return
@@ -205,14 +207,14 @@ class WireClient:
         await self.notify("notifications/initialized")
 
     async def ask_in_rounds(self, method: str, params: Json, meta: Json | None = None) -> Json:
-        """Ask, and answer the questions of a server that returns them."""
+        """Send a request, and send it again with answers while the result asks questions."""
         result = await self.request(method, params, meta)
         while result.get("resultType") == "input_required":
             result = await self.request(method, {**params, **await self.answers_to(result)}, meta)
         return result
 
     async def answers_to(self, result: Json) -> Json:
-        """What goes back with the next round."""
+        """Return the parameters that answer the questions of a result in the next round."""
         answers: Json = {}
         for key, question in result.get("inputRequests", {}).items():
             answer = await self._answer_to(question["method"], question.get("params") or {})
@@ -222,15 +224,15 @@ class WireClient:
         return {"inputResponses": answers, **state}
 
     async def call(self, tool: str, arguments: Json | None = None, meta: Json | None = None) -> Json:
-        """Call a tool; questions are answered."""
+        """Call a tool, and answer the questions that its result asks."""
         return await self.ask_in_rounds("tools/call", call_params(tool, arguments), meta)
 
     async def call_and_parse(self, tool: str, arguments: Json | None = None) -> Any:
-        """What a tool tells, read as JSON where it is some."""
+        """Call a tool, and return its text, parsed if it is JSON."""
         return text_or_json(await self.call(tool, arguments))
 
     async def items_by_name(self, kind: str) -> dict[str, Json]:
-        """What is listed, by its name."""
+        """List all items of a kind, keyed by their names or URIs."""
         method, key = {
             "tools": ("tools/list", "name"),
             "prompts": ("prompts/list", "name"),
@@ -243,21 +245,21 @@ class WireClient:
 
 
 class CallStyle:
-    """How the clients of a test call tools: by their names, or through call_tool where these are searched for."""
+    """Whether the clients of a test call the tools of upstreams by their names or through `call_tool`."""
 
     uses_call_tool = False
 
 
 def call_params(tool: str, arguments: Json | None = None) -> Json:
-    """The parameters of a call, in the way of the test."""
-    given = {} if arguments is None else {"arguments": arguments}
+    """Return the parameters of a call in the style of the test."""
+    argument_params = {} if arguments is None else {"arguments": arguments}
     if CallStyle.uses_call_tool and "__" in tool:
-        return {"name": "call_tool", "arguments": {"name": tool, **given}}
-    return {"name": tool, **given}
+        return {"name": "call_tool", "arguments": {"name": tool, **argument_params}}
+    return {"name": tool, **argument_params}
 
 
 def settings_for_call_style(settings: Json) -> Json:
-    """Settings for the way of the test. Tools stay in the list, so that a test sees there what it waits for."""
+    """Return settings for the call style of the test. All tools stay listed, so that tests can wait for them."""
     if not CallStyle.uses_call_tool:
         return settings
     servers = {alias: {"alwaysLoad": True, **entry} for alias, entry in settings["mcpServers"].items()}
@@ -265,14 +267,14 @@ def settings_for_call_style(settings: Json) -> Json:
 
 
 def refusal_of(result: Json) -> str:
-    """What a call that was denied is told."""
+    """Return the text of a result, which must be a denial."""
     assert result["isError"]
     assert result["_meta"]["coretools-mcp/error"]["type"] == "execution_denied"
     return result["content"][0]["text"]
 
 
 def text_or_json(result: Json) -> Any:
-    """The text of a result, read as JSON where it is some."""
+    """Return the text of a result, parsed if it is JSON."""
     text = result["content"][0]["text"]
     assert not result.get("isError"), text
     try:
@@ -282,7 +284,7 @@ def text_or_json(result: Json) -> Any:
 
 
 def accept_forms(content: Json | None = None) -> Answer:
-    """Accepts every form."""
+    """Return an answer function that accepts every form with this content."""
 
     def answer(method: str, params: Json) -> Json:
         assert method == "elicitation/create"
@@ -292,7 +294,7 @@ def accept_forms(content: Json | None = None) -> Answer:
 
 
 def answer_with(**results: Json) -> Answer:
-    """Answers by the first word of the method."""
+    """Return an answer function that picks the result by the first word of the method."""
     return lambda method, _: results[method.partition("/")[0]]
 
 
@@ -304,7 +306,7 @@ async def client_on(
     answer: Answer | None = None,
     name: str = "wire",
 ) -> AsyncGenerator[WireClient]:
-    """A client that has introduced itself."""
+    """Connect a client and initialize it."""
     with anyio.fail_after(CEILING):
         async with transport as streams, anyio.create_task_group() as tasks:
             client = WireClient(streams, era, ALL if capabilities is None else capabilities, answer, name)
@@ -316,7 +318,7 @@ async def client_on(
 
 @asynccontextmanager
 async def http_transport(url: str, token: str | None = None) -> AsyncGenerator[Any]:
-    """Streamable HTTP, or SSE where the address says so."""
+    """Connect over Streamable HTTP, or over SSE if the URL ends with `/sse`."""
     headers = {"authorization": f"Bearer {token}"} if token else {}
     if url.endswith("/sse"):
         async with sse_client(url, headers=headers) as streams:
@@ -330,7 +332,7 @@ async def http_transport(url: str, token: str | None = None) -> AsyncGenerator[A
 
 
 def app_of(config: Path) -> App:
-    """A server of ours in this process, as it is over stdio."""
+    """Return an app in this process that behaves as it does over stdio."""
     return App(load_settings([str(config)], {}, own_state()), "stdio")
 
 
@@ -345,9 +347,9 @@ async def proxy_client(
     capabilities: Json | None = None,
     answer: Answer | None = None,
 ) -> AsyncGenerator[WireClient]:
-    """A client of a proxy of its own; the proxy is in this process, or over stdio in another one."""
-    written: Json = {"tools": {"builtIn": False}, "mcpServers": servers, **(settings or {})}
-    config = write_config(folder, settings_for_call_style(written))
+    """Start a proxy, in this process or over stdio in another one, and yield its only client."""
+    all_settings: Json = {"tools": {"builtIn": False}, "mcpServers": servers, **(settings or {})}
+    config = write_config(folder, settings_for_call_style(all_settings))
     if transport == "stdio":
         command = StdioServerParameters(command=sys.executable, args=forked(server_arguments(None, config)))
         async with client_on(stdio_client(command), era, capabilities, answer) as client:
@@ -358,51 +360,56 @@ async def proxy_client(
         yield client
 
 
-def stdio_entry(era: str, **more: Any) -> Json:
-    """An upstream over stdio that speaks this era."""
-    return {"command": sys.executable, "args": forked([str(PEERS / "asking_upstream.py"), era]), "trust": True, **more}
+def stdio_entry(era: str, **fields: Any) -> Json:
+    """Return a settings entry for an upstream over stdio that speaks this era."""
+    return {
+        "command": sys.executable,
+        "args": forked([str(PEERS / "asking_upstream.py"), era]),
+        "trust": True,
+        **fields,
+    }
 
 
 async def wait_for_file(path: Path) -> None:
-    """Wait for a file that the upstream leaves."""
-    while not path.exists():  # noqa: ASYNC110 - nobody tells of a file that appears
+    """Wait until the upstream has created a file."""
+    while not path.exists():  # noqa: ASYNC110 - no event tells that a file appears
         await anyio.sleep(0.005)
 
 
 def listing_entry(name: str, *, entry: Json | None = None, **orders: Any) -> Json:
-    """A settings entry for an upstream that lists what it is told to, and says its name.
+    """Return a settings entry for an upstream that lists the items in its orders; its tools return its name.
 
     Args:
-        name: What it says.
-        entry: What else stands in the settings.
-        orders: As `listing_upstream.py` takes them.
+        name: The name of the upstream.
+        entry: Further fields of the entry.
+        orders: Orders for `listing_upstream.py`.
     """
     peer = str(PEERS / "listing_upstream.py")
     return {"command": sys.executable, "args": ["-S", peer, json.dumps({"name": name, **orders})], **(entry or {})}
 
 
 def named_resources(*uris: str) -> list[Json]:
-    """Resources or templates with nothing but a name."""
+    """Return resources or templates that have only a URI and a name."""
     return [{"uriTemplate" if "{" in uri else "uri": uri, "name": uri} for uri in uris]
 
 
 def scripted_entry(name: str, era: str = "handshake", *, entry: Json | None = None, **orders: Any) -> Json:
-    """A settings entry for an upstream that answers each method as it is told.
+    """Return a settings entry for an upstream that answers each method as its orders say.
 
     Args:
-        name: What it tells as its own.
-        era: What it speaks.
-        entry: What else stands in the settings.
-        orders: As `scripted_upstream.py` takes them.
+        name: The name of the upstream.
+        era: The era of the protocol that it speaks.
+        entry: Further fields of the entry.
+        orders: Orders for `scripted_upstream.py`.
     """
-    told = json.dumps({"name": name, "era": era, **orders})
+    script = json.dumps({"name": name, "era": era, **orders})
     peer = str(PEERS / "scripted_upstream.py")
-    return {"command": sys.executable, "args": ["-S", peer, told], "trust": True, **(entry or {})}
+    return {"command": sys.executable, "args": ["-S", peer, script], "trust": True, **(entry or {})}
 
 
 @contextmanager
 def scripted_http_entry(**orders: Any) -> Generator[Json]:
-    """The same over HTTP; an entry as long as this lasts."""
+    """Run a scripted upstream over HTTP, and yield its settings entry."""
     command = [
         sys.executable,
         "-S",

@@ -1,4 +1,4 @@
-"""One process of upstreams over HTTP and SSE that all tests of a worker share, each in a room of its own."""
+"""One process serves the HTTP and SSE upstreams of all tests of a worker; each test uses rooms of its own."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ Entry = Callable[..., dict[str, Any]]
 
 @pytest.fixture(params=[False, True], ids=["direct", "call_tool"])
 def each_way(request: pytest.FixtureRequest) -> Generator[None]:
-    """Tests that use this run twice: once their clients call tools by their names, once through call_tool."""
+    """Run a test twice: once its clients call tools by their names, once through `call_tool`."""
     CallStyle.uses_call_tool = request.param
     yield
     CallStyle.uses_call_tool = False
@@ -30,7 +30,7 @@ _ROOMS = itertools.count(1)
 
 @pytest.fixture(scope="session")
 def upstream_port() -> Generator[str]:
-    """The port of the rooms."""
+    """Yield the port of the process that serves all rooms."""
     command = [sys.executable, *forked([str(PEERS / "asking_upstream.py"), "http"])]
     with background_server(command, r"port (\d+)") as port:
         yield port
@@ -38,11 +38,11 @@ def upstream_port() -> Generator[str]:
 
 @pytest.fixture
 def remote(upstream_port: str) -> Entry:
-    """A settings entry for an upstream over HTTP or SSE in a room of its own."""
+    """Return a function that makes a settings entry for an upstream over HTTP or SSE, in a new room."""
 
-    def entry(era: str, way: str = "http", **more: Any) -> dict[str, Any]:
-        path = "sse" if way == "sse" else "mcp"
+    def entry(era: str, transport: str = "http", **fields: Any) -> dict[str, Any]:
+        path = "sse" if transport == "sse" else "mcp"
         url = f"http://127.0.0.1:{upstream_port}/{era}/{next(_ROOMS)}/{path}"
-        return {("httpUrl" if way == "http" else "url"): url, "type": way, "trust": True, **more}
+        return {("httpUrl" if transport == "http" else "url"): url, "type": transport, "trust": True, **fields}
 
     return entry

@@ -1,4 +1,4 @@
-"""Calls whose result tells with what they arrived."""
+"""Calls whose result contains the parameters that the upstream received."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ ARGUMENTS: list[Any] = [
 
 
 async def check_echo(client: WireClient, tool: str) -> None:
-    """Arguments arrive as they were sent, and the result comes as it was given."""
+    """Check that arguments reach the upstream unchanged, and that its result reaches the client unchanged."""
     for arguments in ARGUMENTS:
         result = await client.call(tool, arguments, {"example.org/mine": {"a": 1}, "progressToken": "mine"})
         params = result["structuredContent"]["params"]

@@ -1,4 +1,4 @@
-"""What clients and upstreams speak, and the four combinations of that; and how tools are called."""
+"""Parameters of tests: the eras of clients and upstreams, their four combinations, and how tools are called."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ by_eras = pytest.mark.parametrize(("client_era", "upstream_era"), COMBINATIONS)
 
 
 def with_call_tool(names: Sequence[str], directly: Sequence[Sequence[str]], through: Sequence[str]) -> Any:
-    """Repeat a test with calls of tools by their names in all of these eras, and through call_tool in one of them."""
-    cases = [pytest.param(*each, False, id="-".join(each)) for each in directly]
+    """Run a test with direct tool calls in each case of `directly`, and with `call_tool` in the case `through`."""
+    cases = [pytest.param(*eras, False, id="-".join(eras)) for eras in directly]
     cases.append(pytest.param(*through, True, id="-".join([*through, "call_tool"])))
 
-    def repeated(test: Callable[..., Any]) -> Callable[..., Any]:
+    def decorate(test: Callable[..., Any]) -> Callable[..., Any]:
         test = pytest.mark.parametrize((*names, "each_way"), cases, indirect=["each_way"])(test)
         return pytest.mark.usefixtures("each_way")(test)
 
-    return repeated
+    return decorate
 
 
 by_era_each_way = with_call_tool(["era"], [[era] for era in ERAS], ["modern"])

@@ -1,4 +1,4 @@
-"""A server over HTTP in this process, and clients of it with tokens of their own."""
+"""A server over HTTP in this process, whose clients have different tokens."""
 
 from __future__ import annotations
 
@@ -29,19 +29,19 @@ class Network:
         self.url = url
 
     def client(
-        self, era: str, name: str | None = None, way: str = "mcp", *, capabilities: Json | None = None
+        self, era: str, name: str | None = None, path: str = "mcp", *, capabilities: Json | None = None
     ) -> AbstractAsyncContextManager[WireClient]:
-        """A client that answers every question with its name."""
+        """Connect a client that answers every question with its name."""
 
         def answer(method: str, params: Json) -> Json:
             return {"action": "accept", "content": {"name": name or "nobody"}}
 
-        transport = http_transport(f"{self.url}/{way}", TOKENS[name] if name else None)
+        transport = http_transport(f"{self.url}/{path}", TOKENS[name] if name else None)
         return client_on(transport, era, capabilities or {"elicitation": {}}, answer)
 
     def sessions(self) -> int:
-        """How many sessions clients have with upstreams."""
-        return sum(each["clientSessions"] for each in self.app.pool.report())
+        """Return how many sessions with upstreams belong to clients."""
+        return sum(upstream_report["clientSessions"] for upstream_report in self.app.pool.report())
 
 
 @asynccontextmanager
@@ -53,9 +53,9 @@ async def network(
     settings: Json | None = None,
     replica: Replica | None = None,
 ) -> AsyncGenerator[Network]:
-    """A server over HTTP, with a token for each of two people."""
-    written: Json = {"tools": {"builtIn": False}, "mcpServers": servers, **(settings or {})}
-    config = write_config(folder, settings_for_call_style(written))
+    """Run a server over HTTP, with a token for each of two people."""
+    all_settings: Json = {"tools": {"builtIn": False}, "mcpServers": servers, **(settings or {})}
+    config = write_config(folder, settings_for_call_style(all_settings))
     app = App(load_settings([str(config)], {}, own_state()), "network", replica=replica)
     tokens = Tokens(TOKENS if has_tokens else {})
     options = HttpOptions(HttpSettings.model_construct(port=0), 1 << 22, tokens)

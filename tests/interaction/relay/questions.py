@@ -1,4 +1,4 @@
-"""What upstreams ask, what is answered, and calls that stop at a question."""
+"""Questions of upstreams, answers to them, and a call that ends with a question."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ SAMPLING: Json = {
 }
 ROOTS: Json = {"method": "roots/list", "params": {}}
 
-SAMPLED: Json = {"role": "assistant", "model": "m", "content": {"type": "text", "text": "Ho"}, "x-unknown": 3}
-ROOTED: Json = {"roots": [{"uri": "file:///somewhere", "name": "n", "x-unknown": 4}]}
+SAMPLING_RESULT: Json = {"role": "assistant", "model": "m", "content": {"type": "text", "text": "Ho"}, "x-unknown": 3}
+ROOTS_RESULT: Json = {"roots": [{"uri": "file:///somewhere", "name": "n", "x-unknown": 4}]}
 
 ANSWERS: dict[str, Json] = {
     "accept": {"action": "accept", "content": {"name": "Ada"}, "x-unknown": 5},
@@ -37,8 +37,8 @@ ANSWERS: dict[str, Json] = {
 }
 
 
-async def suspended(client: WireClient, tool: str, arguments: Json) -> tuple[Json, Json]:
-    """The parameters of a call, and the result that carries its question."""
+async def call_until_question(client: WireClient, tool: str, arguments: Json) -> tuple[Json, Json]:
+    """Call a tool that asks a question. Return the parameters of the call and the result with the question."""
     params = call_params(tool, arguments)
     result = await client.request("tools/call", params)
     assert result["resultType"] == "input_required"

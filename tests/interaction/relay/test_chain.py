@@ -1,4 +1,4 @@
-"""Servers like this one behind this one: calls cross both, and rings settle."""
+"""Servers like this one behind this one: calls cross both, and rings of servers become stable."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from tests.interaction.relay.clients import (
 )
 from tests.interaction.relay.echoes import check_echo
 from tests.interaction.relay.eras import by_eras
-from tests.interaction.relay.questions import ANSWERS, FORM, ROOTED, ROOTS, SAMPLED, SAMPLING
+from tests.interaction.relay.questions import ANSWERS, FORM, ROOTS, ROOTS_RESULT, SAMPLING, SAMPLING_RESULT
 from tests.interaction.test_lifecycle import by_itself
 
 pytestmark = pytest.mark.anyio
@@ -37,7 +37,7 @@ SERVING = r"serving MCP at (http://\S+?),"
 
 @pytest.fixture(scope="module")
 def inner(upstream_port: str, tmp_path_factory: pytest.TempPathFactory) -> Generator[str]:
-    """A proxy over HTTP with an upstream of each era behind it; its address."""
+    """Run a proxy over HTTP with an upstream of each era, and yield its URL."""
     servers = {
         era: {"httpUrl": f"http://127.0.0.1:{upstream_port}/{era}/chain/mcp", "trust": True}
         for era in ("handshake", "modern")
@@ -48,8 +48,8 @@ def inner(upstream_port: str, tmp_path_factory: pytest.TempPathFactory) -> Gener
         yield url
 
 
-def entry_of(url: str, **more: Any) -> Json:
-    return {"httpUrl": f"{url}/mcp", "trust": True, **more}
+def entry_of(url: str, **fields: Any) -> Json:
+    return {"httpUrl": f"{url}/mcp", "trust": True, **fields}
 
 
 OTHER_LISTS = ("prompts", "resources")
@@ -58,22 +58,22 @@ OTHER_LISTS = ("prompts", "resources")
 @pytest.mark.requirement("relay.chain")
 @by_eras
 async def test_everything_crosses_two_proxies(client_era: str, upstream_era: str, inner: str, tmp_path: Path) -> None:
-    answer = answer_with(elicitation=ANSWERS["accept"], sampling=SAMPLED, roots=ROOTED)
+    answer = answer_with(elicitation=ANSWERS["accept"], sampling=SAMPLING_RESULT, roots=ROOTS_RESULT)
     prefix = f"in__{upstream_era}__"
     async with proxy_client(tmp_path, {"in": entry_of(inner)}, client_era, answer=answer) as client:
         tools = await client.items_by_name("tools")
         assert all(len(name) <= 48 for name in tools)
         assert "coretools-mcp/chain" not in str(tools)
         await check_echo(client, f"{prefix}echo")
-        with pytest.raises(AnswerError) as refused:
+        with pytest.raises(AnswerError) as error_info:
             await client.call(f"{prefix}refuse", {})
-        assert (refused.value.error["code"], refused.value.error["data"]["why"]) == (-32050, ["x"])
+        assert (error_info.value.error["code"], error_info.value.error["data"]["why"]) == (-32050, ["x"])
         await client.call(f"{prefix}steps", {"steps": 10}, {"progressToken": "t"})
         assert [params["x-step"] for name, params in client.messages if name == PROGRESS] == list(range(1, 11))
-        told = await client.call_and_parse(f"{prefix}ask", {"questions": [FORM, SAMPLING, ROOTS]})
-        assert told == [ANSWERS["accept"], SAMPLED, ROOTED]
-        asked = next(params for method, params in client.questions if method == "elicitation/create")
-        assert asked["message"] == f"[in] [{upstream_era}] Who<U+202E>are you?"
+        answers = await client.call_and_parse(f"{prefix}ask", {"questions": [FORM, SAMPLING, ROOTS]})
+        assert answers == [ANSWERS["accept"], SAMPLING_RESULT, ROOTS_RESULT]
+        form = next(params for method, params in client.questions if method == "elicitation/create")
+        assert form["message"] == f"[in] [{upstream_era}] Who<U+202E>are you?"
         assert len(await client.call_and_parse(f"{prefix}ask_twice", {"questions": [FORM]})) == 2
         mark = tmp_path / "mark"
         async with anyio.create_task_group() as calls:
@@ -81,21 +81,21 @@ async def test_everything_crosses_two_proxies(client_era: str, upstream_era: str
             await wait_for_file(mark.with_suffix(".began"))
             calls.cancel_scope.cancel()
         await wait_for_file(mark.with_suffix(".cancelled"))
-        # Tools are there first; the other lists of a server come when they come.
+        # A server's tools are listed first; its other lists may follow later.
         with anyio.fail_after(50):
-            for each in OTHER_LISTS:
-                while not any(upstream_era in name for name in await client.items_by_name(each)):  # noqa: ASYNC110 - told before
+            for kind in OTHER_LISTS:
+                while not any(upstream_era in name for name in await client.items_by_name(kind)):  # noqa: ASYNC110 - the notification may have come before
                     await anyio.sleep(0.05)
         prompt = await client.request("prompts/get", {"name": f"{prefix}greet", "arguments": {"who": "Ada"}})
         assert prompt["messages"][0]["content"]["text"] == "Greet Ada"
         uris = await client.items_by_name("resources")
         (uri,) = (uri for uri in uris if uri.endswith("test://text") and upstream_era in uri)
-        read = await client.request("resources/read", {"uri": uri})
-        assert read["contents"][0]["text"] == "text of test://text"
+        result = await client.request("resources/read", {"uri": uri})
+        assert result["contents"][0]["text"] == "text of test://text"
 
 
 @pytest.mark.requirement("relay.chain")
-async def test_a_request_that_has_passed_too_many_servers_is_refused_readably(inner: str) -> None:
+async def test_a_request_that_has_passed_too_many_servers_is_refused_with_a_clear_message(inner: str) -> None:
     async with client_on(http_transport(f"{inner}/mcp"), "handshake", {}) as client:
         chain = {"coretools-mcp/chain": [f"server-{number}" for number in range(8)]}
         result = await client.call("modern__whoami", {}, chain)
@@ -104,30 +104,30 @@ async def test_a_request_that_has_passed_too_many_servers_is_refused_readably(in
         assert not (await client.call("modern__whoami", {}, {"coretools-mcp/chain": ["one"]})).get("isError")
 
 
-async def until_listed(client: WireClient, *wanted: str) -> set[str]:
-    """The names of the tools, as soon as these are among them."""
-    while not {*wanted} <= (names := set(await client.items_by_name("tools"))):  # noqa: ASYNC110 - it may be told before
+async def wait_for_tools(client: WireClient, *expected_names: str) -> set[str]:
+    """Wait until these tools are listed, and return the names of all tools."""
+    while not {*expected_names} <= (names := set(await client.items_by_name("tools"))):  # noqa: ASYNC110 - the notification may have come before
         await anyio.sleep(0.05)
     return names
 
 
 @pytest.mark.requirement("relay.ring")
-def test_what_has_come_through_a_server_is_not_listed_to_it_again_and_clients_see_no_numbers() -> None:
-    plain, passed = {"name": "plain"}, {"name": "passed", "_meta": {CHAIN_KEY: ["one", "two"], "kept": 1}}
+def test_items_that_came_through_a_server_are_not_listed_to_it_and_clients_do_not_see_the_chain() -> None:
+    plain, passed_on = {"name": "plain"}, {"name": "passed", "_meta": {CHAIN_KEY: ["one", "two"], "kept": 1}}
     for asker, names in (("one", ["plain"]), ("two", ["plain"]), ("three", ["plain", "passed"])):
-        listed = listed_for({CHAIN_KEY: [asker]}, [plain, passed])
-        assert [item["name"] for item in listed] == names
-        assert listed[0]["_meta"] == {CHAIN_KEY: [THIS_SERVER]}
-    assert listed_for({}, [plain, passed]) == [plain, {"name": "passed", "_meta": {"kept": 1}}]
-    far = {"name": "far", "_meta": {CHAIN_KEY: [str(number) for number in range(MAX_HOPS)]}}
-    assert listed_for({CHAIN_KEY: ["one"]}, [far]) == []
+        visible_items = listed_for({CHAIN_KEY: [asker]}, [plain, passed_on])
+        assert [item["name"] for item in visible_items] == names
+        assert visible_items[0]["_meta"] == {CHAIN_KEY: [THIS_SERVER]}
+    assert listed_for({}, [plain, passed_on]) == [plain, {"name": "passed", "_meta": {"kept": 1}}]
+    far_item = {"name": "far", "_meta": {CHAIN_KEY: [str(number) for number in range(MAX_HOPS)]}}
+    assert listed_for({CHAIN_KEY: ["one"]}, [far_item]) == []
 
 
 def ring_member(
-    folder: Path, port: int, others: dict[str, int], upstreams: Json, start: Callable[[list[str]], list[str]] = forked
+    folder: Path, port: int, ports: dict[str, int], upstreams: Json, start: Callable[[list[str]], list[str]] = forked
 ) -> Any:
-    """A server on a port of its own choice whose upstreams are others like it."""
-    servers = {alias: entry_of(f"http://127.0.0.1:{other}") for alias, other in others.items()}
+    """Run a server on this port, whose upstreams include the servers on the other ports."""
+    servers = {alias: entry_of(f"http://127.0.0.1:{other_port}") for alias, other_port in ports.items()}
     folder.mkdir()
     config = write_config(folder, {"tools": {"builtIn": False}, "mcpServers": {**servers, **upstreams}})
     command = [sys.executable, *start(server_arguments(None, config, "--transport", "http", "--port", str(port)))]
@@ -136,33 +136,33 @@ def ring_member(
 
 @pytest.mark.long
 @pytest.mark.requirement("relay.ring")
-async def test_two_servers_that_stand_behind_each_other_settle(upstream_port: str, tmp_path: Path) -> None:
-    one, two = free_port(), free_port()
+async def test_two_servers_that_are_each_others_upstreams_become_stable(upstream_port: str, tmp_path: Path) -> None:
+    first_port, second_port = free_port(), free_port()
 
     def plain(room: str) -> Json:
         return {room: {"httpUrl": f"http://127.0.0.1:{upstream_port}/both/{room}/mcp", "trust": True}}
 
     with (
-        ring_member(tmp_path / "one", one, {"two": two}, plain("x")) as first,
-        # By itself: all that are forked have the same number.
-        ring_member(tmp_path / "two", two, {"one": one}, plain("y"), start=by_itself) as second,
+        ring_member(tmp_path / "one", first_port, {"two": second_port}, plain("x")) as first_url,
+        # Not forked, because all forked servers have the same id.
+        ring_member(tmp_path / "two", second_port, {"one": first_port}, plain("y"), start=by_itself) as second_url,
     ):
         async with (
-            client_on(http_transport(f"{first}/mcp"), "handshake", {}) as client,
-            client_on(http_transport(f"{second}/mcp"), "modern", {}) as other,
+            client_on(http_transport(f"{first_url}/mcp"), "handshake", {}) as first_client,
+            client_on(http_transport(f"{second_url}/mcp"), "modern", {}) as second_client,
         ):
-            await until_listed(client, "x__echo", "two__y__echo")
-            await until_listed(other, "y__echo", "one__x__echo")
+            await wait_for_tools(first_client, "x__echo", "two__y__echo")
+            await wait_for_tools(second_client, "y__echo", "one__x__echo")
             for _ in range(3):
-                # A change goes around once, and stops where it began.
-                await client.call("x__change", {})
-                await other.call("y__change", {})
-            names = await until_listed(client, "x__added_2", "two__y__added_2")
+                # A change goes around the ring once, and stops where it began.
+                await first_client.call("x__change", {})
+                await second_client.call("y__change", {})
+            names = await wait_for_tools(first_client, "x__added_2", "two__y__added_2")
             assert all(name.startswith(("x__", "two__y__")) for name in names), names
-            assert not (await client.call("two__y__whoami", {})).get("isError")
-            with pytest.raises(AnswerError) as refused:
-                await client.call("two__one__x__whoami", {})
-            assert "two__one__x__whoami" in refused.value.error["message"]
+            assert not (await first_client.call("two__y__whoami", {})).get("isError")
+            with pytest.raises(AnswerError) as error_info:
+                await first_client.call("two__one__x__whoami", {})
+            assert "two__one__x__whoami" in error_info.value.error["message"]
 
 
 @pytest.mark.requirement("relay.ring")
@@ -171,7 +171,7 @@ async def test_a_server_that_is_its_own_upstream_leaves_itself_out(upstream_port
     plain = {"x": {"httpUrl": f"http://127.0.0.1:{upstream_port}/both/self/mcp", "trust": True}}
     with ring_member(tmp_path / "self", port, {"me": port}, plain) as url:
         async with client_on(http_transport(f"{url}/mcp"), "handshake", {}) as client:
-            names = await until_listed(client, "x__echo")
+            names = await wait_for_tools(client, "x__echo")
             assert all(name.startswith("x__") for name in names)
             result = await client.call("me__x__echo", {})
             assert result["isError"]

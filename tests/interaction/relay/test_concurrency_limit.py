@@ -1,4 +1,4 @@
-"""No more calls than maxConcurrent are in flight in an upstream, suspended ones too, and nobody waits without end."""
+"""At most maxConcurrent calls of an upstream run at once, including suspended ones, and no call waits forever."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from tests.interaction.relay.clients import (
 )
 from tests.interaction.relay.conftest import Entry
 from tests.interaction.relay.eras import by_era
-from tests.interaction.relay.questions import ANSWERS, FORM, suspended
+from tests.interaction.relay.questions import ANSWERS, FORM, call_until_question
 
 pytestmark = [pytest.mark.anyio, pytest.mark.requirement("proxy.limits.concurrency")]
 
@@ -31,43 +31,45 @@ ACCEPT = answer_with(elicitation=ANSWERS["accept"])
 
 @asynccontextmanager
 async def client_of(folder: Path, entry: dict[str, Any], **settings: Any) -> AsyncGenerator[WireClient]:
-    """A client of the 2026-07-28 revision."""
+    """Start a proxy, and yield a client of revision 2026-07-28 that accepts every question."""
     async with proxy_client(folder, {"up": entry}, "modern", settings=settings, answer=ACCEPT) as client:
         yield client
 
 
-async def sent_or_waiting(client: WireClient) -> None:
-    """Two more round trips: what was to be sent before has begun after them."""
+async def make_round_trips(client: WireClient) -> None:
+    """Make two round trips. After them, every earlier call that could be sent has been sent."""
     for _ in range(2):
         await client.request("tools/list")
 
 
-async def test_a_suspended_call_keeps_its_place_when_it_goes_on_too(remote: Entry, tmp_path: Path) -> None:
+async def test_a_suspended_call_keeps_its_place_until_it_has_ended(remote: Entry, tmp_path: Path) -> None:
     first, second = tmp_path / "first", tmp_path / "second"
     async with client_of(tmp_path, remote("handshake", maxConcurrent=1)) as client, anyio.create_task_group() as calls:
-        params, result = await suspended(client, "up__ask_then_wait", {"questions": [FORM], "mark": str(first)})
+        params, result = await call_until_question(
+            client, "up__ask_then_wait", {"questions": [FORM], "mark": str(first)}
+        )
         calls.start_soon(client.call, "up__wait", {"mark": str(second)})
-        await sent_or_waiting(client)
+        await make_round_trips(client)
         assert not second.with_suffix(".began").exists()
-        async with anyio.create_task_group() as going_on:
-            going_on.start_soon(client.request, "tools/call", {**params, **await client.answers_to(result)})
+        async with anyio.create_task_group() as later_round:
+            later_round.start_soon(client.request, "tools/call", {**params, **await client.answers_to(result)})
             await wait_for_file(first.with_suffix(".began"))
-            await sent_or_waiting(client)
+            await make_round_trips(client)
             assert not second.with_suffix(".began").exists()
-            going_on.cancel_scope.cancel()
+            later_round.cancel_scope.cancel()
         await wait_for_file(second.with_suffix(".began"))
         calls.cancel_scope.cancel()
 
 
 @pytest.mark.requirement("limits.upstream")
-async def test_a_call_above_those_of_a_minute_is_not_sent_and_the_answer_to_a_question_is_no_call(
+async def test_calls_above_the_limit_per_minute_are_not_sent_and_answers_to_questions_do_not_count(
     tmp_path: Path,
 ) -> None:
     async with client_of(tmp_path, stdio_entry("handshake", callsPerMinute=1)) as client:
         assert await client.call_and_parse("up__ask_twice", {"questions": [FORM]}) == [ANSWERS["accept"]] * 2
-        refused = await client.call("up__ask_twice", {"questions": [FORM]})
-        assert refused["isError"]
-        assert "mcpServers.up.callsPerMinute" in refused["content"][0]["text"]
+        refusal = await client.call("up__ask_twice", {"questions": [FORM]})
+        assert refusal["isError"]
+        assert "mcpServers.up.callsPerMinute" in refusal["content"][0]["text"]
 
 
 async def test_the_place_is_free_again_when_the_suspended_call_has_ended(remote: Entry, tmp_path: Path) -> None:
@@ -76,56 +78,56 @@ async def test_the_place_is_free_again_when_the_suspended_call_has_ended(remote:
             assert await client.call_and_parse("up__ask_twice", {"questions": [FORM]}) == [ANSWERS["accept"]] * 2
 
 
-async def test_a_client_that_never_answers_gives_its_place_up_after_its_time(remote: Entry, tmp_path: Path) -> None:
+async def test_a_client_that_never_answers_loses_its_place_after_the_time_limit(remote: Entry, tmp_path: Path) -> None:
     confirmation = {"timeout": 300}
     async with client_of(tmp_path, remote("handshake", maxConcurrent=1), confirmation=confirmation) as client:
-        await suspended(client, "up__ask", {"questions": [FORM]})
+        await call_until_question(client, "up__ask", {"questions": [FORM]})
         assert await client.call_and_parse("up__whoami")
 
 
 async def test_a_suspended_call_of_a_lost_connection_has_no_place(tmp_path: Path) -> None:
     async with client_of(tmp_path, stdio_entry("handshake", maxConcurrent=1)) as client:
         pid = (await client.call_and_parse("up__whoami"))["pid"]
-        await suspended(client, "up__ask", {"questions": [FORM]})
+        await call_until_question(client, "up__ask", {"questions": [FORM]})
         os.kill(pid, signal.SIGKILL)
-        while (result := await client.call("up__whoami")).get("isError"):  # noqa: ASYNC110 - nobody tells of it
+        while (result := await client.call("up__whoami")).get("isError"):  # noqa: ASYNC110 - no event tells of a restart
             await anyio.sleep(0.05)
         assert text_or_json(result)["pid"] != pid
 
 
 @by_era
-async def test_who_finds_no_place_in_its_time_is_told_that_the_server_is_busy(
+async def test_a_call_that_gets_no_place_within_its_time_limit_is_told_that_the_server_is_busy(
     era: str, remote: Entry, tmp_path: Path
 ) -> None:
     async with (
         client_of(tmp_path, remote(era, maxConcurrent=1, timeout=700)) as client,
         anyio.create_task_group() as calls,
     ):
-        # It goes on for as long as it tells its progress.
+        # This call has no time limit as long as it reports progress.
         calls.start_soon(client.call, "up__steps", {"steps": 10_000, "pause": 0.1}, {"progressToken": "mine"})
         await client.wait_for_notifications("notifications/progress")
         result = await client.call("up__whoami")
         assert result["isError"]
-        (told,) = (block["text"] for block in result["content"])
-        assert "up is busy" in told
-        assert "limit on concurrent requests (mcpServers.up.maxConcurrent: 1)" in told
-        assert "mcpServers.up.timeout" in told
+        (message,) = (block["text"] for block in result["content"])
+        assert "up is busy" in message
+        assert "limit on concurrent requests (mcpServers.up.maxConcurrent: 1)" in message
+        assert "mcpServers.up.timeout" in message
         calls.cancel_scope.cancel()
 
 
-async def test_the_wait_for_a_place_is_part_of_the_time_of_a_call(remote: Entry, tmp_path: Path) -> None:
+async def test_the_wait_for_a_place_counts_towards_the_time_limit_of_a_call(remote: Entry, tmp_path: Path) -> None:
     servers = {"up": remote("handshake", maxConcurrent=1, timeout=1_500), "free": remote("handshake", timeout=1_500)}
-    ended: list[str] = []
+    finished_tools: list[str] = []
     async with proxy_client(tmp_path, servers, "handshake") as client, anyio.create_task_group() as calls:
 
         async def hang(tool: str) -> None:
             assert (await client.call(tool))["isError"]
-            ended.append(tool)
+            finished_tools.append(tool)
 
         calls.start_soon(client.call, "up__steps", {"steps": 10, "pause": 0.1}, {"progressToken": "mine"})
         await client.wait_for_notifications("notifications/progress")
         calls.start_soon(hang, "up__wait")
-        # This one begins when the other one has waited for half of the steps, and has its whole time.
+        # This call begins after half of the steps, which the other call has spent waiting, and has its full time limit.
         await client.wait_for_notifications("notifications/progress", 6)
         calls.start_soon(hang, "free__wait")
-    assert ended == ["up__wait", "free__wait"]
+    assert finished_tools == ["up__wait", "free__wait"]

@@ -1,4 +1,4 @@
-"""A rule that denies a server as a whole: nothing of it is there, not only none of its tools."""
+"""A rule that denies a whole server hides its prompts and resources, not only its tools."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ REQUESTS: list[tuple[str, Json]] = [
 RULE = "permissions.deny rule mcp__shut"
 
 
-async def lists(client: WireClient) -> set[str]:
+async def all_names(client: WireClient) -> set[str]:
     kinds = ("prompts", "resources", "resourceTemplates")
     return {name for kind in kinds for name in await client.items_by_name(kind)}
 
@@ -58,11 +58,11 @@ async def error_of(client: WireClient, method: str, params: Json) -> str:
 
 @pytest.mark.requirement("permissions.deny-server")
 async def test_a_denied_server_has_neither_prompts_nor_resources(tmp_path: Path) -> None:
-    open_too = listing_entry("open", resources=named_resources("shut://b"), prompts=[{"name": "greet"}])
-    servers = {"shut": listing_entry("shut", **LISTS), "open": open_too}
+    open_entry = listing_entry("open", resources=named_resources("shut://b"), prompts=[{"name": "greet"}])
+    servers = {"shut": listing_entry("shut", **LISTS), "open": open_entry}
     settings = {"permissions": {"deny": ["mcp__shut"]}}
     async with proxy_client(tmp_path, servers, "handshake", settings=settings) as client:
-        assert await lists(client) == {"open__greet", "shut://b"}
+        assert await all_names(client) == {"open__greet", "shut://b"}
         for method, params in REQUESTS:
             assert RULE in await error_of(client, method, params), params
         assert (await client.request("resources/read", {"uri": "shut://b"}))["contents"][0]["text"] == "from open"
@@ -74,50 +74,50 @@ async def test_a_server_without_prefix_is_denied_by_its_alias_too(tmp_path: Path
     async with proxy_client(
         tmp_path, servers, "handshake", settings={"permissions": {"deny": ["mcp__shut"]}}
     ) as client:
-        assert not await lists(client)
+        assert not await all_names(client)
         assert RULE in await error_of(client, "prompts/get", {"name": "greet"})
 
 
 @pytest.mark.requirement("permissions.deny-server")
-async def test_a_server_that_is_denied_later_is_gone_and_comes_back(tmp_path: Path) -> None:
-    written: Json = {"tools": {"builtIn": False}, "mcpServers": {"shut": listing_entry("shut", **LISTS)}}
-    app = app_of(config := write_config(tmp_path, written))
-    everything = {"shut__greet", "shut://a", "shut://in/{x}"}
+async def test_a_server_that_is_denied_while_it_runs_disappears_and_comes_back(tmp_path: Path) -> None:
+    settings: Json = {"tools": {"builtIn": False}, "mcpServers": {"shut": listing_entry("shut", **LISTS)}}
+    app = app_of(config := write_config(tmp_path, settings))
+    names = {"shut__greet", "shut://a", "shut://in/{x}"}
     async with (
         app.running(),
         client_on(in_process(app), "handshake") as client,
         anyio.create_task_group() as tasks,
     ):
-        assert await lists(client) == everything
-        for deny, listed in ((["mcp__shut"], set[str]()), ([], everything)):
-            write_config(tmp_path, {**written, "permissions": {"deny": deny}})
+        assert await all_names(client) == names
+        for deny, expected_names in ((["mcp__shut"], set[str]()), ([], names)):
+            write_config(tmp_path, {**settings, "permissions": {"deny": deny}})
             client.messages.clear()
             await app.live.apply(load_settings([str(config)], {}, {}), tasks)
             await client.wait_for_notifications("notifications/resources/list_changed")
             await client.wait_for_notifications("notifications/prompts/list_changed")
-            assert await lists(client) == listed
+            assert await all_names(client) == expected_names
 
 
 @pytest.mark.requirement("relay.features")
-async def test_what_a_removed_server_had_is_listed_no_longer(tmp_path: Path) -> None:
-    written: Json = {"tools": {"builtIn": False}, "mcpServers": {"gone": listing_entry("gone", **LISTS)}}
-    app = app_of(config := write_config(tmp_path, written))
+async def test_items_of_a_removed_server_are_no_longer_listed(tmp_path: Path) -> None:
+    settings: Json = {"tools": {"builtIn": False}, "mcpServers": {"gone": listing_entry("gone", **LISTS)}}
+    app = app_of(config := write_config(tmp_path, settings))
     async with (
         app.running(),
         client_on(in_process(app), "handshake") as client,
         anyio.create_task_group() as tasks,
     ):
-        assert await lists(client)
-        write_config(tmp_path, {**written, "mcpServers": {"other": listing_entry("other")}})
+        assert await all_names(client)
+        write_config(tmp_path, {**settings, "mcpServers": {"other": listing_entry("other")}})
         await app.live.apply(load_settings([str(config)], {}, {}), tasks)
         await client.wait_for_notifications("notifications/resources/list_changed")
-        assert not await lists(client)
+        assert not await all_names(client)
         tasks.cancel_scope.cancel()
 
 
 @pytest.mark.requirement("permissions.deny-server")
 @pytest.mark.parametrize(
-    ("rule", "is_of_server"),
+    ("rule", "denies_server"),
     [
         ("mcp__shut", True),
         ("mcp__shut__*", True),
@@ -130,7 +130,7 @@ async def test_what_a_removed_server_had_is_listed_no_longer(tmp_path: Path) -> 
         ("Bash(git *)", False),
     ],
 )
-def test_a_rule_is_of_a_server_where_it_names_all_its_tools(rule: str, *, is_of_server: bool) -> None:
+def test_a_rule_denies_a_server_if_it_names_all_its_tools(rule: str, *, denies_server: bool) -> None:
     policy = PermissionPolicy(read_rules({"permissions.deny": [rule]}, str, "/home/me")[0])
-    said = policy.why_server_not_offered("shut")
-    assert said == (f"The server shut is turned off by the permissions.deny rule {rule}." if is_of_server else "")
+    reason = policy.why_server_not_offered("shut")
+    assert reason == (f"The server shut is turned off by the permissions.deny rule {rule}." if denies_server else "")

@@ -1,4 +1,4 @@
-"""Resources that are watched outlive the connection to their upstream."""
+"""Subscriptions to resources outlive the connection to their upstream."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from server.upstreams.connections.client_sessions import ClientSessions
 from tests.interaction.relay.clients import WireClient, proxy_client, stdio_entry
 from tests.interaction.relay.eras import by_eras
 from tests.interaction.relay.network import network
-from tests.interaction.relay.watching import UPDATED, listening, until_touch_is_heard
+from tests.interaction.relay.watching import UPDATED, start_listening, touch_until_notified
 from tests.waiting import until
 
 pytestmark = [pytest.mark.anyio, pytest.mark.requirement("relay.subscriptions.again")]
@@ -21,9 +21,9 @@ pytestmark = [pytest.mark.anyio, pytest.mark.requirement("relay.subscriptions.ag
 URI = "test://text"
 
 
-async def until_up(client: WireClient) -> int:
-    """The process of the upstream, as soon as there is one."""
-    while (result := await client.call("up__whoami")).get("isError"):  # noqa: ASYNC110 - nobody tells of it
+async def wait_for_process(client: WireClient) -> int:
+    """Wait until the upstream runs, and return its process id."""
+    while (result := await client.call("up__whoami")).get("isError"):  # noqa: ASYNC110 - no event tells of it
         await anyio.sleep(0.02)
     return int(result["content"][0]["text"].partition('"pid": ')[2].partition(",")[0])
 
@@ -38,61 +38,61 @@ async def test_a_watched_resource_is_watched_again_when_its_upstream_has_come_ba
     ):
         await client.items_by_name("resources")
         if client.is_modern:
-            await listening(client, tasks, {"resourceSubscriptions": [URI]})
+            await start_listening(client, tasks, {"resourceSubscriptions": [URI]})
         else:
             await client.request("resources/subscribe", {"uri": URI})
-        await until_touch_is_heard(client, URI)
+        await touch_until_notified(client, URI)
         client.messages.clear()
-        os.kill(await until_up(client), signal.SIGKILL)
-        # Nothing is asked: it comes back by itself, and what has happened meanwhile is not known.
-        assert [told["uri"] for told in await client.wait_for_notifications(UPDATED)] == [URI]
-        await until_touch_is_heard(client, URI)
+        os.kill(await wait_for_process(client), signal.SIGKILL)
+        # The upstream comes back without a request. An update is sent, because changes may have been missed meanwhile.
+        assert [update["uri"] for update in await client.wait_for_notifications(UPDATED)] == [URI]
+        await touch_until_notified(client, URI)
         tasks.cancel_scope.cancel()
 
 
 async def test_a_watched_resource_is_watched_again_in_a_new_session_of_the_same_client(tmp_path: Path) -> None:
     async with (
-        network(tmp_path, {"up": stdio_entry("handshake")}) as served,
-        served.client("handshake", "ada") as ada,
-        served.client("handshake", "bob") as bob,
+        network(tmp_path, {"up": stdio_entry("handshake")}) as server,
+        server.client("handshake", "ada") as ada,
+        server.client("handshake", "bob") as bob,
     ):
-        pid = await until_up(ada)
+        pid = await wait_for_process(ada)
         for client in (ada, bob):
             await client.request("resources/subscribe", {"uri": URI})
         os.kill(pid, signal.SIGKILL)
-        assert [told["uri"] for told in await ada.wait_for_notifications(UPDATED)] == [URI]
-        await until_touch_is_heard(ada, URI)
+        assert [update["uri"] for update in await ada.wait_for_notifications(UPDATED)] == [URI]
+        await touch_until_notified(ada, URI)
         assert UPDATED not in [method for method, _ in bob.messages]
 
 
-async def test_who_watches_what_may_be_watched_no_more_is_told_once(tmp_path: Path) -> None:
-    refusing = tmp_path / "refusing"
-    entry = stdio_entry("handshake", env={"REFUSES_WHERE": str(refusing)})
+async def test_if_a_watched_resource_can_no_longer_be_watched_the_client_gets_one_update(tmp_path: Path) -> None:
+    refusal_gate = tmp_path / "refusing"
+    entry = stdio_entry("handshake", env={"REFUSES_WHERE": str(refusal_gate)})
     async with proxy_client(tmp_path, {"up": entry}, "handshake") as client:
         await client.items_by_name("resources")
         await client.request("resources/subscribe", {"uri": URI})
-        pid = await until_up(client)
-        refusing.touch()
+        pid = await wait_for_process(client)
+        refusal_gate.touch()
         os.kill(pid, signal.SIGKILL)
         await client.wait_for_notifications(UPDATED)
-        refusing.unlink()
+        refusal_gate.unlink()
         client.messages.clear()
-        # It is forgotten, so it can be watched again.
+        # The subscription is forgotten, so the client can subscribe again.
         await client.request("resources/subscribe", {"uri": URI})
-        await until_touch_is_heard(client, URI)
+        await touch_until_notified(client, URI)
 
 
-async def test_a_session_in_which_a_resource_is_watched_is_not_closed_for_being_idle(
+async def test_a_session_with_a_subscription_is_not_closed_when_it_is_idle(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(ClientSessions, "idle_seconds", 0.3)
     async with (
-        network(tmp_path, {"up": stdio_entry("handshake")}) as served,
-        served.client("handshake", "ada") as ada,
-        served.client("handshake", "bob") as bob,
+        network(tmp_path, {"up": stdio_entry("handshake")}) as server,
+        server.client("handshake", "ada") as ada,
+        server.client("handshake", "bob") as bob,
     ):
-        pid = await until_up(ada)
+        pid = await wait_for_process(ada)
         await ada.request("resources/subscribe", {"uri": URI})
-        await until_up(bob)
-        await until(lambda: served.sessions() == 1)
-        assert await until_up(ada) == pid
+        await wait_for_process(bob)
+        await until(lambda: server.sessions() == 1)
+        assert await wait_for_process(ada) == pid

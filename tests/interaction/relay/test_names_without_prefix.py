@@ -16,7 +16,7 @@ BARE: Json = {"prefix": "none", "trust": True}
 SEARCH: Json = {"tools": [{"name": "search", "inputSchema": {"type": "object"}}]}
 
 
-async def test_a_call_waits_for_a_server_that_comes_first_and_is_slow(tmp_path: Path) -> None:
+async def test_a_call_waits_for_a_slow_server_that_comes_first_in_the_settings(tmp_path: Path) -> None:
     gate = tmp_path / "gate"
     servers = {
         "slow": listing_entry("slow", after=str(gate), entry=BARE, **SEARCH),
@@ -24,9 +24,9 @@ async def test_a_call_waits_for_a_server_that_comes_first_and_is_slow(tmp_path: 
     }
     settings = {"proxy": {"firstListWait": 1}}
     async with proxy_client(tmp_path, servers, "handshake", settings=settings) as client:
-        while "search" not in (listed := await client.items_by_name("tools")):
+        while "search" not in (tools := await client.items_by_name("tools")):
             await client.wait_for_notifications("notifications/tools/list_changed")
-        assert listed["search"]["_meta"]["coretools-mcp/upstream"]["server"] == "quick"
+        assert tools["search"]["_meta"]["coretools-mcp/upstream"]["server"] == "quick"
         results: list[Json] = []
 
         async def call() -> None:
@@ -40,17 +40,17 @@ async def test_a_call_waits_for_a_server_that_comes_first_and_is_slow(tmp_path: 
         assert text_or_json(results[0]) == "from slow"
 
 
-async def test_a_rule_names_what_is_published_with_a_mark_by_its_own_name(tmp_path: Path) -> None:
+async def test_a_rule_can_name_a_tool_by_its_own_name_if_another_name_is_published(tmp_path: Path) -> None:
     tool = {"name": "catalog.get", "inputSchema": {"type": "object"}}
     servers = {"up": listing_entry("up", entry=BARE, tools=[tool])}
     async with proxy_client(tmp_path, servers, "modern") as client:
-        (published,) = await client.items_by_name("tools")
-        assert published.startswith("catalog-get-")
+        (published_name,) = await client.items_by_name("tools")
+        assert published_name.startswith("catalog-get-")
     async with proxy_client(tmp_path, servers, "modern", settings={"permissions": {"deny": ["catalog.get"]}}) as client:
         assert not await client.items_by_name("tools")
 
 
-async def test_a_server_that_cannot_be_reached_keeps_no_name(tmp_path: Path) -> None:
+async def test_a_server_that_cannot_be_reached_reserves_no_names(tmp_path: Path) -> None:
     servers = {
         "gone": {"command": str(tmp_path / "nothing"), **BARE},
         "here": listing_entry("here", entry=BARE, **SEARCH),

@@ -1,4 +1,4 @@
-"""What an upstream is told about subscriptions while it notes them slowly, refuses them, or is lost."""
+"""Subscriptions at an upstream that confirms them late, refuses them, or is lost."""
 
 from __future__ import annotations
 
@@ -12,25 +12,30 @@ import pytest
 from server.upstreams.relay.upstream_resources import Watch
 from tests.harness import PEERS
 from tests.interaction.relay.clients import AnswerError, Json, WireClient, proxy_client
-from tests.interaction.relay.test_features import UPDATED, held_open, listening
-from tests.interaction.relay.test_isolation import network
+from tests.interaction.relay.network import network
+from tests.interaction.relay.test_features import hold_open
+from tests.interaction.relay.watching import UPDATED, start_listening
 
 pytestmark = pytest.mark.anyio
 
 URI = "test://text"
-WATCHED: Json = {"uri": URI}
+PARAMS: Json = {"uri": URI}
 
 
-def noting(era: str, *keeps: str) -> Json:
-    """An upstream that keeps requests of these methods."""
-    return {"command": sys.executable, "args": ["-S", str(PEERS / "noting_upstream.py"), era, *keeps], "trust": True}
+def noting_entry(era: str, *held_methods: str) -> Json:
+    """Return a settings entry for an upstream that holds back its answers to these methods until `release`."""
+    return {
+        "command": sys.executable,
+        "args": ["-S", str(PEERS / "noting_upstream.py"), era, *held_methods],
+        "trust": True,
+    }
 
 
-async def is_noted(client: WireClient) -> None:
-    """Return once the client has subscribed, however often that takes."""
+async def subscribe_until_noted(client: WireClient) -> None:
+    """Subscribe, and try again until the upstream accepts the subscription."""
     while True:
         try:
-            assert await client.request("resources/subscribe", WATCHED) == {}
+            assert await client.request("resources/subscribe", PARAMS) == {}
         except AnswerError:
             await anyio.sleep(0.02)
         else:
@@ -39,58 +44,60 @@ async def is_noted(client: WireClient) -> None:
 
 @pytest.mark.requirement("relay.subscriptions.again")
 @pytest.mark.parametrize("era", ["handshake", "modern"])
-async def test_what_is_watched_while_a_lost_upstream_still_ends_is_told_of_when_it_is_back(
+async def test_a_resource_that_is_watched_while_a_lost_upstream_ends_is_updated_when_it_is_back(
     era: str, tmp_path: Path
 ) -> None:
-    async with proxy_client(tmp_path, {"up": noting(era)}, "handshake") as client:
+    async with proxy_client(tmp_path, {"up": noting_entry(era)}, "handshake") as client:
         await client.items_by_name("resources")
         await client.call("up__leave")
-        while not (await client.call("up__told")).get("isError"):  # noqa: ASYNC110 - nobody tells of the loss
+        while not (await client.call("up__told")).get("isError"):  # noqa: ASYNC110 - no event tells of the loss
             await anyio.sleep(0.005)
-        await is_noted(client)
+        await subscribe_until_noted(client)
         while UPDATED not in [method for method, _ in client.messages]:
             await client.call("up__touch")
             await anyio.sleep(0.02)
 
 
 @pytest.mark.requirement("relay.subscriptions.again")
-async def test_an_upstream_that_was_lost_and_still_ends_takes_no_subscription(tmp_path: Path) -> None:
-    async with proxy_client(tmp_path, {"up": noting("handshake")}, "handshake") as client:
+async def test_an_upstream_that_was_lost_and_is_still_ending_gets_no_subscription(tmp_path: Path) -> None:
+    async with proxy_client(tmp_path, {"up": noting_entry("handshake")}, "handshake") as client:
         await client.items_by_name("tools")
         await client.call("up__leave")
-        while not (await client.call("up__told")).get("isError"):  # noqa: ASYNC110 - nobody tells of the loss
+        while not (await client.call("up__told")).get("isError"):  # noqa: ASYNC110 - no event tells of the loss
             await anyio.sleep(0.005)
-        with pytest.raises(AnswerError) as raised:
-            await client.request("resources/subscribe", WATCHED)
-        assert "is unavailable" in str(raised.value)
+        with pytest.raises(AnswerError) as error_info:
+            await client.request("resources/subscribe", PARAMS)
+        assert "is unavailable" in str(error_info.value)
 
 
-async def until_told(client: WireClient, count: int) -> list[str]:
-    """What the upstream was told about subscriptions, once it is so much."""
-    while len(told := await client.call_and_parse("up__told")) < count:  # noqa: ASYNC110 - nobody tells of it
+async def wait_for_requests(client: WireClient, count: int) -> list[str]:
+    """Wait until the upstream has got this many requests about subscriptions, and return them all."""
+    while len(requests := await client.call_and_parse("up__told")) < count:  # noqa: ASYNC110 - no event tells of a request
         await anyio.sleep(0.005)
-    return told
+    return requests
 
 
-async def subscribed(client: WireClient, answers: list[object], method: str = "resources/subscribe") -> None:
-    """Ask, and keep what it comes to."""
+async def append_answer(client: WireClient, answers: list[object], method: str = "resources/subscribe") -> None:
+    """Send a request, and append its result or the code of its error."""
     try:
-        answers.append(await client.request(method, WATCHED))
+        answers.append(await client.request(method, PARAMS))
     except AnswerError as error:
         answers.append(error.error["code"])
 
 
 @pytest.mark.requirement("relay.subscriptions.shared")
-async def test_a_stream_hears_of_changes_although_another_one_has_left_before_they_were_noted(tmp_path: Path) -> None:
-    entry = noting("handshake", "resources/subscribe")
+async def test_a_stream_gets_updates_although_another_one_ended_before_the_subscription_was_confirmed(
+    tmp_path: Path,
+) -> None:
+    entry = noting_entry("handshake", "resources/subscribe")
     async with proxy_client(tmp_path, {"up": entry}, "modern") as client, anyio.create_task_group() as tasks:
         await client.items_by_name("resources")
-        first = await tasks.start(held_open)
-        await listening(client, first, {"resourceSubscriptions": [URI]})
+        first = await tasks.start(hold_open)
+        await start_listening(client, first, {"resourceSubscriptions": [URI]})
         client.messages.clear()
-        await listening(client, tasks, {"resourceSubscriptions": [URI]})
+        await start_listening(client, tasks, {"resourceSubscriptions": [URI]})
         first.cancel_scope.cancel()
-        assert await until_told(client, 1) == ["resources/subscribe"]
+        assert await wait_for_requests(client, 1) == ["resources/subscribe"]
         await client.call("up__release")
         await client.call("up__touch")
         await client.wait_for_notifications(UPDATED)
@@ -99,78 +106,80 @@ async def test_a_stream_hears_of_changes_although_another_one_has_left_before_th
 
 
 @pytest.mark.requirement("relay.subscriptions.shared")
-async def test_all_who_wait_for_one_subscription_are_told_that_it_was_refused(tmp_path: Path) -> None:
-    entry = noting("handshake", "resources/subscribe")
+async def test_all_requests_that_wait_for_one_subscription_are_refused_with_it(tmp_path: Path) -> None:
+    entry = noting_entry("handshake", "resources/subscribe")
     answers: list[object] = []
     async with proxy_client(tmp_path, {"up": entry}, "handshake") as client:
         await client.items_by_name("resources")
         async with anyio.create_task_group() as tasks:
             for _ in range(3):
-                tasks.start_soon(subscribed, client, answers)
-            assert await until_told(client, 1) == ["resources/subscribe"]
+                tasks.start_soon(append_answer, client, answers)
+            assert await wait_for_requests(client, 1) == ["resources/subscribe"]
             await client.call("up__refuse")
         assert answers == [-32602] * 3
         assert await client.call_and_parse("up__told") == ["resources/subscribe"]
-        # Nothing is left of it: it can be wanted again.
+        # The refused subscription is forgotten: a client can subscribe again.
         await client.call("up__release")
-        assert await client.request("resources/subscribe", WATCHED) == {}
+        assert await client.request("resources/subscribe", PARAMS) == {}
 
 
 @pytest.mark.requirement("relay.subscriptions.ordered")
-async def test_who_subscribes_again_while_the_upstream_forgets_the_subscription_hears_of_changes(
+async def test_a_client_that_subscribes_again_while_the_upstream_unsubscribes_gets_updates(
     tmp_path: Path,
 ) -> None:
-    entry = noting("handshake", "resources/unsubscribe")
+    entry = noting_entry("handshake", "resources/unsubscribe")
     answers: list[object] = []
     async with proxy_client(tmp_path, {"up": entry}, "handshake") as client:
         await client.items_by_name("resources")
-        await client.request("resources/subscribe", WATCHED)
+        await client.request("resources/subscribe", PARAMS)
         async with anyio.create_task_group() as tasks:
-            tasks.start_soon(subscribed, client, answers, "resources/unsubscribe")
-            await until_told(client, 2)
-            tasks.start_soon(subscribed, client, answers)
+            tasks.start_soon(append_answer, client, answers, "resources/unsubscribe")
+            await wait_for_requests(client, 2)
+            tasks.start_soon(append_answer, client, answers)
             await client.call("up__told")
             await client.call("up__release")
         assert answers == [{}, {}]
         await client.call("up__touch")
         await client.wait_for_notifications(UPDATED)
-        wanted = ["resources/subscribe", "resources/unsubscribe", "resources/subscribe"]
-        assert await client.call_and_parse("up__told") == wanted
+        expected_requests = ["resources/subscribe", "resources/unsubscribe", "resources/subscribe"]
+        assert await client.call_and_parse("up__told") == expected_requests
 
 
 @pytest.mark.requirement("relay.subscriptions.ordered")
-async def test_who_unsubscribes_before_the_subscription_is_noted_is_not_subscribed(tmp_path: Path) -> None:
+async def test_a_client_that_unsubscribes_before_the_subscription_is_confirmed_is_not_subscribed(
+    tmp_path: Path,
+) -> None:
     answers: list[object] = []
-    entry = noting("handshake", "resources/subscribe")
+    entry = noting_entry("handshake", "resources/subscribe")
     async with proxy_client(tmp_path, {"up": entry}, "handshake") as client:
         await client.items_by_name("resources")
         async with anyio.create_task_group() as tasks:
-            tasks.start_soon(subscribed, client, answers)
-            await until_told(client, 1)
-            tasks.start_soon(subscribed, client, answers, "resources/unsubscribe")
+            tasks.start_soon(append_answer, client, answers)
+            await wait_for_requests(client, 1)
+            tasks.start_soon(append_answer, client, answers, "resources/unsubscribe")
             await client.call("up__told")
             await client.call("up__release")
         assert answers == [{}, {}]
-        assert await until_told(client, 2) == ["resources/subscribe", "resources/unsubscribe"]
+        assert await wait_for_requests(client, 2) == ["resources/subscribe", "resources/unsubscribe"]
 
 
 @pytest.mark.requirement("relay.subscriptions.ordered")
-async def test_nothing_is_kept_of_what_a_client_watches_no_longer(tmp_path: Path) -> None:
-    async with proxy_client(tmp_path, {"forgetful": noting("handshake")}, "handshake") as client:
+async def test_no_memory_is_kept_for_resources_that_a_client_no_longer_watches(tmp_path: Path) -> None:
+    async with proxy_client(tmp_path, {"forgetful": noting_entry("handshake")}, "handshake") as client:
         await client.items_by_name("resources")
         for _ in range(20):
-            await client.request("resources/subscribe", WATCHED)
-            await client.request("resources/unsubscribe", WATCHED)
+            await client.request("resources/subscribe", PARAMS)
+            await client.request("resources/unsubscribe", PARAMS)
         gc.collect()
-        kept = [each for each in gc.get_objects() if type(each) is Watch and each.alias == "forgetful"]
-        assert len(kept) <= 1, "the latest one"
+        watches = [watch for watch in gc.get_objects() if type(watch) is Watch and watch.alias == "forgetful"]
+        assert len(watches) <= 1, "only the latest watch may remain"
 
 
 @pytest.mark.requirement("relay.subscriptions.ordered")
-async def test_an_upstream_is_told_when_the_client_that_watched_has_gone(tmp_path: Path) -> None:
-    shared = noting("handshake") | {"isolation": "shared"}
-    async with network(tmp_path, {"up": shared}) as served, served.client("handshake", "bob") as bob:
+async def test_an_upstream_is_told_when_the_client_that_subscribed_has_disconnected(tmp_path: Path) -> None:
+    shared_entry = noting_entry("handshake") | {"isolation": "shared"}
+    async with network(tmp_path, {"up": shared_entry}) as server, server.client("handshake", "bob") as bob:
         await bob.items_by_name("resources")
-        async with served.client("handshake", "ada") as ada:
-            await ada.request("resources/subscribe", WATCHED)
-        assert await until_told(bob, 2) == ["resources/subscribe", "resources/unsubscribe"]
+        async with server.client("handshake", "ada") as ada:
+            await ada.request("resources/subscribe", PARAMS)
+        assert await wait_for_requests(bob, 2) == ["resources/subscribe", "resources/unsubscribe"]

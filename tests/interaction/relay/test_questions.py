@@ -1,8 +1,7 @@
-"""Questions of upstreams reach the person behind the client, and nobody else, and the answers find back."""
+"""Questions of upstreams reach the person behind the client and nobody else, and the answers get back."""
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +25,16 @@ from tests.interaction.relay.clients import (
 )
 from tests.interaction.relay.conftest import Entry
 from tests.interaction.relay.eras import by_era_each_way, by_eras, by_eras_each_way, by_upstream_each_way
-from tests.interaction.relay.questions import ANSWERS, FORM, ROOTED, ROOTS, SAMPLED, SAMPLING, URL, suspended
+from tests.interaction.relay.questions import (
+    ANSWERS,
+    FORM,
+    ROOTS,
+    ROOTS_RESULT,
+    SAMPLING,
+    SAMPLING_RESULT,
+    URL,
+    call_until_question,
+)
 from tests.waiting import until
 
 pytestmark = pytest.mark.anyio
@@ -35,7 +43,7 @@ pytestmark = pytest.mark.anyio
 @pytest.mark.requirement("relay.questions")
 @pytest.mark.usefixtures("each_way")
 @by_eras
-async def test_a_form_and_an_address_are_shown_with_the_servers_alias_and_every_answer_finds_back(
+async def test_a_form_and_a_link_are_shown_with_the_servers_alias_and_every_answer_gets_back(
     client_era: str, upstream_era: str, remote: Entry, tmp_path: Path
 ) -> None:
     async with proxy_client(tmp_path, {"up": remote(upstream_era)}, client_era) as client:
@@ -62,13 +70,13 @@ async def test_a_form_and_an_address_are_shown_with_the_servers_alias_and_every_
 async def test_sampling_and_roots_are_asked_for_too(
     client_era: str, upstream_era: str, remote: Entry, tmp_path: Path
 ) -> None:
-    answer = answer_with(sampling=SAMPLED, roots=ROOTED, elicitation=ANSWERS["accept"])
+    answer = answer_with(sampling=SAMPLING_RESULT, roots=ROOTS_RESULT, elicitation=ANSWERS["accept"])
     async with proxy_client(tmp_path, {"up": remote(upstream_era)}, client_era, answer=answer) as client:
-        told = await client.call_and_parse("up__ask", {"questions": [SAMPLING, ROOTS, FORM]})
-        assert told == [SAMPLED, ROOTED, ANSWERS["accept"]]
-        sampled = next(params for method, params in client.questions if method == "sampling/createMessage")
-        assert sampled.pop("_meta")[UPSTREAM_KEY] == {"server": "up"}
-        assert sampled == SAMPLING["params"]
+        answers = await client.call_and_parse("up__ask", {"questions": [SAMPLING, ROOTS, FORM]})
+        assert answers == [SAMPLING_RESULT, ROOTS_RESULT, ANSWERS["accept"]]
+        sampling_params = next(params for method, params in client.questions if method == "sampling/createMessage")
+        assert sampling_params.pop("_meta")[UPSTREAM_KEY] == {"server": "up"}
+        assert sampling_params == SAMPLING["params"]
 
 
 @pytest.mark.requirement("relay.questions")
@@ -83,69 +91,71 @@ async def test_an_upstream_may_ask_again_and_in_prompts(
         return {"action": "accept", "content": {"name": next(names)}}
 
     async with proxy_client(tmp_path, {"up": remote(upstream_era)}, client_era, answer=answer) as client:
-        told = await client.call_and_parse("up__ask_twice", {"questions": [FORM]})
-        assert [each["content"]["name"] for each in told] == ["Ada", "Bea"]
+        answers = await client.call_and_parse("up__ask_twice", {"questions": [FORM]})
+        assert [item["content"]["name"] for item in answers] == ["Ada", "Bea"]
         prompt = await client.ask_in_rounds("prompts/get", {"name": "up__greet", "arguments": {"who": "?"}})
         assert "Cleo" in prompt["messages"][0]["content"]["text"]
 
 
 @pytest.mark.requirement("relay.announced")
 @pytest.mark.parametrize(
-    "announced", [{}, {"elicitation": {}}, {"elicitation": {"form": {}}}, ALL, {"sampling": {"x": 1}}]
+    "capabilities", [{}, {"elicitation": {}}, {"elicitation": {"form": {}}}, ALL, {"sampling": {"x": 1}}]
 )
 @by_eras_each_way
-async def test_nothing_is_announced_that_the_client_has_not_announced(
-    client_era: str, upstream_era: str, announced: Json, remote: Entry, tmp_path: Path
+async def test_nothing_is_announced_to_an_upstream_that_the_client_has_not_announced(
+    client_era: str, upstream_era: str, capabilities: Json, remote: Entry, tmp_path: Path
 ) -> None:
     entry = remote(upstream_era)
-    answer = answer_with(sampling=SAMPLED, roots=ROOTED, elicitation=ANSWERS["accept"])
-    async with proxy_client(tmp_path, {"up": entry}, client_era, capabilities=announced, answer=answer) as client:
-        told = (await client.call_and_parse("up__whoami"))["capabilities"]
-        assert set(told) == set(announced)
-        assert set(told.get("elicitation", {})) <= set(announced.get("elicitation", {}))
+    answer = answer_with(sampling=SAMPLING_RESULT, roots=ROOTS_RESULT, elicitation=ANSWERS["accept"])
+    async with proxy_client(tmp_path, {"up": entry}, client_era, capabilities=capabilities, answer=answer) as client:
+        upstream_capabilities = (await client.call_and_parse("up__whoami"))["capabilities"]
+        assert set(upstream_capabilities) == set(capabilities)
+        assert set(upstream_capabilities.get("elicitation", {})) <= set(capabilities.get("elicitation", {}))
         answers = await client.call_and_parse("up__ask", {"questions": [FORM, URL, SAMPLING]})
-        forms = "elicitation" in announced
+        supports_forms = "elicitation" in capabilities
         assert answers == [
-            ANSWERS["accept" if forms else "cancel"],
-            ANSWERS["accept" if "url" in announced.get("elicitation", {}) else "cancel"],
-            SAMPLED if "sampling" in announced else UNKNOWN[upstream_era],
+            ANSWERS["accept" if supports_forms else "cancel"],
+            ANSWERS["accept" if "url" in capabilities.get("elicitation", {}) else "cancel"],
+            SAMPLING_RESULT if "sampling" in capabilities else UNKNOWN[upstream_era],
         ]
-        assert len(client.questions) == forms + ("url" in announced.get("elicitation", {})) + ("sampling" in announced)
+        assert len(client.questions) == supports_forms + ("url" in capabilities.get("elicitation", {})) + (
+            "sampling" in capabilities
+        )
 
 
 @pytest.mark.requirement("relay.announced")
 @by_eras_each_way
-async def test_tasks_reach_neither_side_and_who_wishes_one_gets_the_result(
+async def test_a_request_for_a_2025_task_is_not_passed_on_and_gets_the_result(
     client_era: str, upstream_era: str, remote: Entry, tmp_path: Path
 ) -> None:
-    announced: Json = {"sampling": {}, "tasks": {"list": {}, "requests": {"sampling": {"createMessage": {}}}}}
-    async with proxy_client(tmp_path, {"up": remote(upstream_era)}, client_era, capabilities=announced) as client:
+    capabilities: Json = {"sampling": {}, "tasks": {"list": {}, "requests": {"sampling": {"createMessage": {}}}}}
+    async with proxy_client(tmp_path, {"up": remote(upstream_era)}, client_era, capabilities=capabilities) as client:
         assert set((await client.call_and_parse("up__whoami"))["capabilities"]) == {"sampling"}
-        asked = {**call_params("up__echo", {}), "task": {"ttl": 60_000}}
-        received = (await client.request("tools/call", asked))["structuredContent"]["params"]
-        assert received["name"] == "echo"
-        assert "task" not in received
+        params = {**call_params("up__echo", {}), "task": {"ttl": 60_000}}
+        upstream_params = (await client.request("tools/call", params))["structuredContent"]["params"]
+        assert upstream_params["name"] == "echo"
+        assert "task" not in upstream_params
 
 
 UNKNOWN: dict[str, Json] = {"handshake": {"error": -32601}, "modern": {}}
-"""What an upstream gets for what is no question, or for one that has no other refusal."""
+"""The answer that an upstream gets to a method that asks nothing, and to a question without a refusal of its own."""
 
 
-def address(url: Any) -> Json:
+def url_question(url: Any) -> Json:
     return {**URL, "params": {**URL["params"], "url": url}}
 
 
-NO_QUESTIONS: list[Json] = [
+INVALID_METHODS: list[Json] = [
     {"method": "tools/call", "params": {"name": "up__echo"}},
     {"method": "coretools-mcp/confirm", "params": {}},
 ]
 
-NEVER_ASKED: list[Json] = [
+FORBIDDEN_QUESTIONS: list[Json] = [
     *(
-        address(url)
+        url_question(url)
         for url in ("javascript:alert(1)", "file:///etc/passwd", "vscode://x", "//example.org/", " https://a")
     ),
-    *(address(url) for url in ("https://", "https://ex\u202eample.org/", "https://a\\b", "http://a\nb", None, 5)),
+    *(url_question(url) for url in ("https://", "https://ex\u202eample.org/", "https://a\\b", "http://a\nb", None, 5)),
     {**FORM, "params": {**FORM["params"], "mode": "odd"}},
     {**FORM, "params": {**FORM["params"], "message": "x" * 300_000}},
 ]
@@ -153,25 +163,27 @@ NEVER_ASKED: list[Json] = [
 
 @pytest.mark.requirement("relay.announced")
 @by_eras_each_way
-async def test_what_is_no_question_and_where_nobody_may_be_sent_is_refused_without_a_word_to_the_client(
+async def test_methods_that_ask_nothing_and_forbidden_links_and_forms_are_refused_without_asking_the_client(
     client_era: str, upstream_era: str, remote: Entry, tmp_path: Path
 ) -> None:
-    refused = [UNKNOWN[upstream_era]] * len(NO_QUESTIONS) + [ANSWERS["cancel"]] * len(NEVER_ASKED)
+    refusals = [UNKNOWN[upstream_era]] * len(INVALID_METHODS) + [ANSWERS["cancel"]] * len(FORBIDDEN_QUESTIONS)
     answer = answer_with(elicitation=ANSWERS["accept"])
     async with proxy_client(tmp_path, {"up": remote(upstream_era)}, client_era, answer=answer) as client:
-        assert await client.call_and_parse("up__ask", {"questions": [*NO_QUESTIONS, *NEVER_ASKED]}) == refused
-        assert client.questions == []
-        told = await client.call_and_parse(
-            "up__ask", {"questions": [*NO_QUESTIONS, *NEVER_ASKED, address("HTTP://a.b/c?d"), FORM]}
+        assert (
+            await client.call_and_parse("up__ask", {"questions": [*INVALID_METHODS, *FORBIDDEN_QUESTIONS]}) == refusals
         )
-        assert told == [*refused, ANSWERS["accept"], ANSWERS["accept"]]
+        assert client.questions == []
+        answers = await client.call_and_parse(
+            "up__ask", {"questions": [*INVALID_METHODS, *FORBIDDEN_QUESTIONS, url_question("HTTP://a.b/c?d"), FORM]}
+        )
+        assert answers == [*refusals, ANSWERS["accept"], ANSWERS["accept"]]
         assert {params["mode"] for _, params in client.questions} == {"url", "form"}
         assert len(client.questions) == 2
 
 
 @pytest.mark.requirement("relay.questions")
 @pytest.mark.usefixtures("each_way")
-async def test_no_question_of_an_upstream_has_a_key_of_ours_and_its_answer_finds_back(
+async def test_no_question_of_an_upstream_gets_a_key_of_this_server_and_its_answer_gets_back(
     remote: Entry, tmp_path: Path
 ) -> None:
     def answer(method: str, params: Json) -> Json:
@@ -183,12 +195,12 @@ async def test_no_question_of_an_upstream_has_a_key_of_ours_and_its_answer_finds
     keys = ("coretools-mcp/confirm", "of:up/coretools-mcp/confirm", "coretools-mcp/other", "plain")
     arguments = {"questions": [question(key) for key in keys]}
     async with proxy_client(tmp_path, {"up": remote("modern")}, "modern", answer=answer) as client:
-        params, result = await suspended(client, "up__ask", arguments)
+        params, result = await call_until_question(client, "up__ask", arguments)
         assert len(result["inputRequests"]) == len(keys)
         assert not [key for key in result["inputRequests"] if key.startswith("coretools-mcp/")]
         assert {"plain", "of:up/coretools-mcp/confirm"} < set(result["inputRequests"])
-        told = text_or_json(await client.request("tools/call", {**params, **await client.answers_to(result)}))
-        assert [each["content"]["echo"] for each in told] == [f"[up] {key}" for key in keys]
+        answers = text_or_json(await client.request("tools/call", {**params, **await client.answers_to(result)}))
+        assert [item["content"]["echo"] for item in answers] == [f"[up] {key}" for key in keys]
 
 
 @pytest.mark.requirement("relay.visible_forms")
@@ -196,13 +208,13 @@ async def test_no_question_of_an_upstream_has_a_key_of_ours_and_its_answer_finds
 async def test_a_form_hides_nothing_and_its_names_and_choices_stay_as_they_are(
     client_era: str, upstream_era: str, remote: Entry, tmp_path: Path
 ) -> None:
-    odd, seen = "a\u202eb", "a<U+202E>b"
+    odd_text, marked_text = "a\u202eb", "a<U+202E>b"
     fields: Json = {
-        "text": {"type": "string", "title": odd, "description": odd, "default": odd},
-        odd: {"type": "boolean"},
-        "old": {"type": "string", "enum": [odd, "c"], "enumNames": [odd, "c"], "default": odd},
-        "new": {"type": "string", "oneOf": [{"const": odd, "title": odd}], "default": odd},
-        "title": {"type": "array", "items": {"anyOf": [{"const": odd, "title": odd}]}},
+        "text": {"type": "string", "title": odd_text, "description": odd_text, "default": odd_text},
+        odd_text: {"type": "boolean"},
+        "old": {"type": "string", "enum": [odd_text, "c"], "enumNames": [odd_text, "c"], "default": odd_text},
+        "new": {"type": "string", "oneOf": [{"const": odd_text, "title": odd_text}], "default": odd_text},
+        "title": {"type": "array", "items": {"anyOf": [{"const": odd_text, "title": odd_text}]}},
     }
     question = {**FORM, "params": {**FORM["params"], "requestedSchema": {"type": "object", "properties": fields}}}
     answer = answer_with(elicitation=ANSWERS["accept"])
@@ -210,33 +222,33 @@ async def test_a_form_hides_nothing_and_its_names_and_choices_stay_as_they_are(
         assert await client.call_and_parse("up__ask", {"questions": [question]}) == [ANSWERS["accept"]]
         ((_, params),) = client.questions
     assert params["requestedSchema"]["properties"] == {
-        "text": {"type": "string", "title": seen, "description": seen, "default": seen},
-        odd: {"type": "boolean", "title": seen},
-        "old": {"type": "string", "enum": [odd, "c"], "enumNames": [seen, "c"], "default": odd},
-        "new": {"type": "string", "oneOf": [{"const": odd, "title": seen}], "default": odd},
-        "title": {"type": "array", "items": {"anyOf": [{"const": odd, "title": seen}]}},
+        "text": {"type": "string", "title": marked_text, "description": marked_text, "default": marked_text},
+        odd_text: {"type": "boolean", "title": marked_text},
+        "old": {"type": "string", "enum": [odd_text, "c"], "enumNames": [marked_text, "c"], "default": odd_text},
+        "new": {"type": "string", "oneOf": [{"const": odd_text, "title": marked_text}], "default": odd_text},
+        "title": {"type": "array", "items": {"anyOf": [{"const": odd_text, "title": marked_text}]}},
     }
 
 
 @pytest.mark.requirement("relay.questions")
 @by_eras_each_way
-async def test_questions_of_calls_at_once_are_all_answered(
+async def test_questions_of_concurrent_calls_are_all_answered(
     client_era: str, upstream_era: str, remote: Entry, tmp_path: Path
 ) -> None:
     def answer(method: str, params: Json) -> Json:
         return {"action": "accept", "content": {"echo": params["message"]}}
 
     async with proxy_client(tmp_path, {"up": remote(upstream_era)}, client_era, answer=answer) as client:
-        told: dict[int, Any] = {}
+        answers: dict[int, Any] = {}
 
         async def call(number: int) -> None:
             question = {**FORM, "params": {**FORM["params"], "message": f"question {number}"}}
-            told[number] = await client.call_and_parse("up__ask", {"questions": [question]})
+            answers[number] = await client.call_and_parse("up__ask", {"questions": [question]})
 
         async with anyio.create_task_group() as calls:
             for number in range(4):
                 calls.start_soon(call, number)
-        assert {number: answer[0]["content"]["echo"] for number, answer in told.items()} == {
+        assert {number: answer[0]["content"]["echo"] for number, answer in answers.items()} == {
             number: f"[up] question {number}" for number in range(4)
         }
         assert len(client.questions) == 4
@@ -244,7 +256,7 @@ async def test_questions_of_calls_at_once_are_all_answered(
 
 @pytest.mark.requirement("relay.suspended")
 @pytest.mark.usefixtures("each_way")
-async def test_a_suspended_call_is_cancelled_after_its_time_and_its_question_answered(
+async def test_a_suspended_call_is_cancelled_after_its_time_limit_and_a_late_answer_is_refused(
     remote: Entry, tmp_path: Path
 ) -> None:
     settings = {"confirmation": {"timeout": 300}}
@@ -253,13 +265,13 @@ async def test_a_suspended_call_is_cancelled_after_its_time_and_its_question_ans
         tmp_path, {"up": remote("handshake")}, "modern", settings=settings, answer=answer
     ) as client:
         mark = tmp_path / "parked"
-        params, result = await suspended(client, "up__ask", {"questions": [FORM], "mark": str(mark)})
+        params, result = await call_until_question(client, "up__ask", {"questions": [FORM], "mark": str(mark)})
         await wait_for_file(mark.with_suffix(".cancelled"))
-        with pytest.raises(AnswerError) as late:
+        with pytest.raises(AnswerError) as error_info:
             await client.request("tools/call", {**params, **await client.answers_to(result)})
-        assert late.value.error["code"] == -32602
-        assert "Send the request again" in late.value.error["message"]
-        params, result = await suspended(client, "up__ask", {"questions": [FORM]})
+        assert error_info.value.error["code"] == -32602
+        assert "Send the request again" in error_info.value.error["message"]
+        params, result = await call_until_question(client, "up__ask", {"questions": [FORM]})
         assert text_or_json(await client.request("tools/call", {**params, **await client.answers_to(result)})) == [
             ANSWERS["accept"]
         ]
@@ -267,26 +279,26 @@ async def test_a_suspended_call_is_cancelled_after_its_time_and_its_question_ans
 
 @pytest.mark.requirement("relay.suspended")
 @by_upstream_each_way
-async def test_the_state_of_a_round_is_good_once_and_for_the_same_call(
+async def test_the_state_of_a_round_counts_once_and_only_for_the_same_call(
     upstream_era: str, remote: Entry, tmp_path: Path
 ) -> None:
     answer = answer_with(elicitation=ANSWERS["accept"])
     async with proxy_client(tmp_path, {"up": remote(upstream_era)}, "modern", answer=answer) as client:
 
-        async def refused(params: Json) -> None:
-            with pytest.raises(AnswerError) as error:
+        async def check_refusal(params: Json) -> None:
+            with pytest.raises(AnswerError) as error_info:
                 await client.request("tools/call", params)
-            assert error.value.error["code"] == -32602
-            assert "requestState" in error.value.error["message"]
+            assert error_info.value.error["code"] == -32602
+            assert "requestState" in error_info.value.error["message"]
 
-        params, result = await suspended(client, "up__ask", {"questions": [FORM]})
+        params, result = await call_until_question(client, "up__ask", {"questions": [FORM]})
         answers = await client.answers_to(result)
         state = answers["requestState"]
-        await refused({**call_params("up__ask", {"questions": [URL]}), **answers})
-        await refused({**call_params("up__wait", {"questions": [FORM]}), **answers})
-        await refused({**params, **answers, "requestState": state[:-2] + ("aa" if state[-2:] != "aa" else "bb")})
+        await check_refusal({**call_params("up__ask", {"questions": [URL]}), **answers})
+        await check_refusal({**call_params("up__wait", {"questions": [FORM]}), **answers})
+        await check_refusal({**params, **answers, "requestState": state[:-2] + ("aa" if state[-2:] != "aa" else "bb")})
         assert text_or_json(await client.request("tools/call", {**params, **answers})) == [ANSWERS["accept"]]
-        await refused({**params, **answers})
+        await check_refusal({**params, **answers})
 
 
 @pytest.mark.requirement("relay.suspended")
@@ -294,12 +306,12 @@ async def test_the_state_of_a_round_is_good_once_and_for_the_same_call(
 async def test_a_question_that_is_not_answered_in_the_next_round_is_asked_again(remote: Entry, tmp_path: Path) -> None:
     answer = answer_with(elicitation=ANSWERS["accept"])
     async with proxy_client(tmp_path, {"up": remote("handshake")}, "modern", answer=answer) as client:
-        params, result = await suspended(client, "up__ask", {"questions": [FORM]})
-        again = await client.request("tools/call", {**params, "requestState": result["requestState"]})
-        assert again["inputRequests"] == result["inputRequests"]
-        assert text_or_json(await client.request("tools/call", {**params, **await client.answers_to(again)})) == [
-            ANSWERS["accept"]
-        ]
+        params, result = await call_until_question(client, "up__ask", {"questions": [FORM]})
+        repeated_result = await client.request("tools/call", {**params, "requestState": result["requestState"]})
+        assert repeated_result["inputRequests"] == result["inputRequests"]
+        assert text_or_json(
+            await client.request("tools/call", {**params, **await client.answers_to(repeated_result)})
+        ) == [ANSWERS["accept"]]
 
 
 @pytest.mark.requirement("relay.suspended")
@@ -309,7 +321,9 @@ async def test_a_cancelled_later_round_ends_the_work_of_the_upstream(tmp_path: P
         tmp_path, {"up": stdio_entry("handshake")}, "modern", answer=answer_with(elicitation=ANSWERS["accept"])
     ) as client:
         mark = tmp_path / "mark"
-        params, result = await suspended(client, "up__ask_then_wait", {"questions": [FORM], "mark": str(mark)})
+        params, result = await call_until_question(
+            client, "up__ask_then_wait", {"questions": [FORM], "mark": str(mark)}
+        )
         async with anyio.create_task_group() as calls:
             calls.start_soon(client.request, "tools/call", {**params, **await client.answers_to(result)})
             await wait_for_file(mark.with_suffix(".began"))
@@ -317,36 +331,36 @@ async def test_a_cancelled_later_round_ends_the_work_of_the_upstream(tmp_path: P
         await wait_for_file(mark.with_suffix(".cancelled"))
 
 
-class Silent:
-    """Answers no question."""
+class SilentPerson:
+    """Answers no question, and counts the questions that are withdrawn."""
 
     def __init__(self) -> None:
-        self.withdrawn = 0
+        self.withdrawals = 0
 
     async def __call__(self, method: str, params: Json) -> Json | None:
         try:
             await anyio.sleep_forever()
         finally:
-            self.withdrawn += 1
+            self.withdrawals += 1
 
 
-REFUSED = 'asked {"action": "cancel"}\n'
-"""What the upstream notes of an answer."""
+REFUSAL_LINE = 'asked {"action": "cancel"}\n'
+"""The line that the upstream writes to its file for this answer."""
 
 
 @pytest.mark.requirement("relay.void_questions")
 @pytest.mark.usefixtures("each_way")
 async def test_questions_of_cancelled_calls_are_withdrawn_even_if_the_upstream_leaves_them_open(tmp_path: Path) -> None:
-    """More calls than questions that may be open, and then one whose question is answered."""
-    tale, silent = tmp_path / "tale", Silent()
+    """Cancel more calls than there may be open questions; the question of the next call is still answered."""
+    tale, person = tmp_path / "tale", SilentPerson()
     entry = over_stdio("ask:elicitation/create", env={"TALE": str(tale)}, protocol="legacy")
-    async with proxy_client(tmp_path, {"up": entry}, "handshake", answer=silent) as client:
+    async with proxy_client(tmp_path, {"up": entry}, "handshake", answer=person) as client:
         for count in range(1, MAX_OPEN + 2):
             async with anyio.create_task_group() as calls:
                 calls.start_soon(client.call, "up__echo")
                 await client.wait_for_questions(count)
                 calls.cancel_scope.cancel()
-            await until(lambda count=count: tale.read_text().count(REFUSED) == count == silent.withdrawn)
+            await until(lambda count=count: tale.read_text().count(REFUSAL_LINE) == count == person.withdrawals)
         client.answer = answer_with(elicitation=ANSWERS["decline"])
         assert (await client.call_and_parse("up__echo", {}))["result"] == ANSWERS["decline"]
 
@@ -355,10 +369,10 @@ async def test_questions_of_cancelled_calls_are_withdrawn_even_if_the_upstream_l
 @pytest.mark.usefixtures("each_way")
 async def test_a_question_ends_with_the_answer_of_the_last_call_that_was_open_when_it_came(tmp_path: Path) -> None:
     """The first call makes the upstream ask; the second one is answered before it."""
-    tale, go, silent = tmp_path / "tale", tmp_path / "go", Silent()
+    tale, go, person = tmp_path / "tale", tmp_path / "go", SilentPerson()
     deeds = ("put-off", "ask-and-answer:elicitation/create", f"wait:{go}")
     entry = over_stdio(*deeds, env={"TALE": str(tale)}, protocol="legacy")
-    async with proxy_client(tmp_path, {"up": entry}, "handshake", answer=silent) as client:
+    async with proxy_client(tmp_path, {"up": entry}, "handshake", answer=person) as client:
         async with anyio.create_task_group() as calls:
             calls.start_soon(client.call, "up__echo")
             await until(lambda: tale.exists() and "call\n" in tale.read_text())
@@ -367,36 +381,35 @@ async def test_a_question_ends_with_the_answer_of_the_last_call_that_was_open_wh
             go.touch()
             await client.wait_for_notifications("answer", 2)
             await client.request("ping")
-            assert silent.withdrawn == 0, "the other call may have caused it"
+            assert person.withdrawals == 0, "the other open call may have caused the question"
             calls.start_soon(client.call, "up__echo")
-        await until(lambda: silent.withdrawn > 0 and REFUSED in tale.read_text())
+        await until(lambda: person.withdrawals > 0 and REFUSAL_LINE in tale.read_text())
 
 
 @pytest.mark.requirement("relay.questions")
-@by_eras_each_way
-async def test_a_question_that_is_open_is_withdrawn_when_its_call_is_cancelled(
-    client_era: str, upstream_era: str, remote: Entry, tmp_path: Path
+@by_upstream_each_way
+async def test_an_open_question_is_withdrawn_when_its_call_is_cancelled(
+    upstream_era: str, remote: Entry, tmp_path: Path
 ) -> None:
-    if client_era == "modern":
-        return  # its question is a result
-    forever = anyio.Event()
+    """In the modern era, a question is part of a result, so only clients of the handshake era have open questions."""
+    withdrawn_event = anyio.Event()
 
     async def answer(method: str, params: Json) -> Json | None:
         try:
             await anyio.sleep_forever()
         finally:
-            forever.set()
+            withdrawn_event.set()
 
-    async with proxy_client(tmp_path, {"up": remote(upstream_era)}, client_era, answer=answer) as client:
+    async with proxy_client(tmp_path, {"up": remote(upstream_era)}, "handshake", answer=answer) as client:
         async with anyio.create_task_group() as calls:
             calls.start_soon(client.call, "up__ask", {"questions": [FORM]})
             await client.wait_for_questions()
             calls.cancel_scope.cancel()
-        await forever.wait()
-        assert json.dumps(await client.call_and_parse("up__whoami"))
+        await withdrawn_event.wait()
+        assert (await client.call_and_parse("up__whoami"))["pid"]
 
 
-HOSTS = {
+HOST_SENTENCES = {
     "https://example.org": "leads to the host example.org.",
     "http://Example.ORG:8080/a?b#c": "leads to the host Example.ORG:8080.",
     "https://bank.example@evil.example/": "leads to the host evil.example.",
@@ -407,15 +420,15 @@ HOSTS = {
 
 @pytest.mark.requirement("relay.addresses")
 @by_eras_each_way
-async def test_an_address_says_its_host_and_has_an_id_where_the_revision_of_the_client_has_them(
+async def test_a_link_names_its_host_and_has_an_id_if_the_clients_revision_has_ids(
     client_era: str, upstream_era: str, remote: Entry, tmp_path: Path
 ) -> None:
     answer = answer_with(elicitation=ANSWERS["accept"])
     async with proxy_client(tmp_path, {"up": remote(upstream_era)}, client_era, answer=answer) as client:
-        for url, told in HOSTS.items():
-            for given in ({}, {"elicitationId": "e1"}):
+        for url, host_sentence in HOST_SENTENCES.items():
+            for id_field in ({}, {"elicitationId": "e1"}):
                 client.questions.clear()
-                question = {"mode": "url", "message": "Look", "url": url, **given}
+                question = {"mode": "url", "message": "Look", "url": url, **id_field}
                 await client.call_and_parse(
                     "up__ask", {"questions": [{"method": "elicitation/create", "params": question}]}
                 )
@@ -423,10 +436,10 @@ async def test_an_address_says_its_host_and_has_an_id_where_the_revision_of_the_
                 assert params["url"] == url
                 assert params["message"].startswith("[up] Look\n")
                 assert params["message"].count("\n") == 1
-                assert told in params["message"]
+                assert host_sentence in params["message"]
                 if client.is_modern:
                     assert "elicitationId" not in params
-                elif upstream_era == "handshake" and given:
+                elif upstream_era == "handshake" and id_field:
                     assert params["elicitationId"] == "e1"
                 else:
                     assert params["elicitationId"] not in ("", "e1")
@@ -434,41 +447,47 @@ async def test_an_address_says_its_host_and_has_an_id_where_the_revision_of_the_
 
 @pytest.mark.requirement("relay.addresses")
 @by_era_each_way
-async def test_addresses_that_a_call_needs_to_be_opened_first_are_told_as_in_a_question(
-    era: str, tmp_path: Path
-) -> None:
-    links = [{"mode": "url", "message": "Look", "url": url, "elicitationId": "e1"} for url in HOSTS]
-    odd = [
+async def test_links_that_must_be_opened_before_a_call_are_shown_as_in_a_question(era: str, tmp_path: Path) -> None:
+    links = [{"mode": "url", "message": "Look", "url": url, "elicitationId": "e1"} for url in HOST_SENTENCES]
+    forbidden_links = [
         {**links[0], "url": url} for url in ("file:///etc/passwd", "javascript:alert(1)", "https://a.example/\u202e", 7)
     ]
-    error = {"code": -32042, "message": "First log in", "data": {"elicitations": [*odd, *links, None], "x-unknown": 1}}
+    error = {
+        "code": -32042,
+        "message": "First log in",
+        "data": {"elicitations": [*forbidden_links, *links, None], "x-unknown": 1},
+    }
     tools = {"tools": [{"name": "need", "inputSchema": {"type": "object"}}]}
     servers = {"up": scripted_entry("up", answers={"tools/list": tools}, errors={"need": error})}
     async with proxy_client(tmp_path, servers, era) as client:
-        with pytest.raises(AnswerError) as refused:
+        with pytest.raises(AnswerError) as error_info:
             await client.call_and_parse("up__need")
-    told = refused.value.error
-    assert (told["code"], told["message"], told["data"]["x-unknown"]) == (-32042, "First log in", 1)
-    assert [link["url"] for link in told["data"]["elicitations"]] == list(HOSTS)
-    for link, host in zip(told["data"]["elicitations"], HOSTS.values(), strict=True):
+    relayed_error = error_info.value.error
+    assert (relayed_error["code"], relayed_error["message"], relayed_error["data"]["x-unknown"]) == (
+        -32042,
+        "First log in",
+        1,
+    )
+    assert [link["url"] for link in relayed_error["data"]["elicitations"]] == list(HOST_SENTENCES)
+    for link, host_sentence in zip(relayed_error["data"]["elicitations"], HOST_SENTENCES.values(), strict=True):
         assert link["elicitationId"] == "e1"
         assert link["message"].startswith("[up] Look\n")
-        assert host in link["message"]
+        assert host_sentence in link["message"]
 
 
 @pytest.mark.requirement("relay.addresses")
 @by_era_each_way
-async def test_that_an_address_is_done_with_is_told_in_the_handshake_era(era: str, tmp_path: Path) -> None:
-    done = {"method": "notifications/elicitation/complete", "params": {"elicitationId": "e1", "x-unknown": 1}}
+async def test_the_end_of_a_url_question_is_told_in_the_handshake_era(era: str, tmp_path: Path) -> None:
+    notification = {"method": "notifications/elicitation/complete", "params": {"elicitationId": "e1", "x-unknown": 1}}
     tools = {"tools": [{"name": "say", "inputSchema": {"type": "object"}}]}
-    servers = {"up": scripted_entry("up", answers={"tools/list": tools}, says={"say": [done]})}
+    servers = {"up": scripted_entry("up", answers={"tools/list": tools}, says={"say": [notification]})}
     async with proxy_client(tmp_path, servers, era) as client:
         await client.call_and_parse("up__say")
-        heard = [params for method, params in client.messages if method == done["method"]]
-        assert heard == ([] if client.is_modern else [done["params"]])
+        notifications = [params for method, params in client.messages if method == notification["method"]]
+        assert notifications == ([] if client.is_modern else [notification["params"]])
 
 
-TOOLS: Json = {
+SAMPLING_WITH_TOOLS: Json = {
     "method": "sampling/createMessage",
     "params": {
         **SAMPLING["params"],
@@ -476,7 +495,7 @@ TOOLS: Json = {
         "toolChoice": {"mode": "auto"},
     },
 }
-USED: Json = {
+TOOL_USE: Json = {
     "role": "assistant",
     "model": "m",
     "stopReason": "toolUse",
@@ -490,13 +509,13 @@ USED: Json = {
 async def test_sampling_with_tools_reaches_a_client_that_has_announced_it(
     client_era: str, upstream_era: str, has_tools: bool, remote: Entry, tmp_path: Path
 ) -> None:
-    announced: Json = {"sampling": {"tools": {}, "context": {}} if has_tools else {}}
-    answer = answer_with(sampling=USED)
+    capabilities: Json = {"sampling": {"tools": {}, "context": {}} if has_tools else {}}
+    answer = answer_with(sampling=TOOL_USE)
     async with proxy_client(
-        tmp_path, {"up": remote(upstream_era)}, client_era, capabilities=announced, answer=answer
+        tmp_path, {"up": remote(upstream_era)}, client_era, capabilities=capabilities, answer=answer
     ) as client:
-        assert (await client.call_and_parse("up__whoami"))["capabilities"] == announced
-        told = await client.call_and_parse("up__ask", {"questions": [TOOLS]})
-        assert told == [USED if has_tools else UNKNOWN[upstream_era]]
-        asked = [{key: value for key, value in params.items() if key != "_meta"} for _, params in client.questions]
-        assert asked == ([TOOLS["params"]] if has_tools else [])
+        assert (await client.call_and_parse("up__whoami"))["capabilities"] == capabilities
+        answers = await client.call_and_parse("up__ask", {"questions": [SAMPLING_WITH_TOOLS]})
+        assert answers == [TOOL_USE if has_tools else UNKNOWN[upstream_era]]
+        questions = [{key: value for key, value in params.items() if key != "_meta"} for _, params in client.questions]
+        assert questions == ([SAMPLING_WITH_TOOLS["params"]] if has_tools else [])

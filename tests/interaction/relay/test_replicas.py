@@ -1,4 +1,4 @@
-"""Two servers that share keys and a store: what one of them has asked, the other one goes on with, once."""
+"""Two replicas with the same keys and one store: each continues, once, the calls whose questions the other asked."""
 
 from __future__ import annotations
 
@@ -16,19 +16,19 @@ from tests.interaction.relay.changing import Person, change
 from tests.interaction.relay.clients import AnswerError, Json, WireClient, stdio_entry, text_or_json
 from tests.interaction.relay.conftest import Entry
 from tests.interaction.relay.network import network
-from tests.interaction.relay.questions import FORM, suspended
-from tests.interaction.relay.test_tasks import KNOWING, OVER_STDIO, begun
-from tests.interaction.relay.watching import listening
+from tests.interaction.relay.questions import FORM, call_until_question
+from tests.interaction.relay.test_tasks import STDIO_ENTRY, TASK_CAPABILITIES, begin_task
+from tests.interaction.relay.watching import start_listening
 from tests.valkey_servers import silenceable_proxy, valkey_server
 from tests.waiting import until
 
 pytestmark = pytest.mark.anyio
 
-CHANGED = "notifications/tools/list_changed"
+TOOLS_CHANGED = "notifications/tools/list_changed"
 
 
 @asynccontextmanager
-async def two(
+async def two_replicas(
     tmp_path: Path,
     entry: Json,
     other_entry: Json | None = None,
@@ -36,23 +36,34 @@ async def two(
     capabilities: Json | None = None,
     **settings: Json,
 ) -> AsyncGenerator[tuple[WireClient, WireClient]]:
-    """The same client at two replicas, the second one with an entry of its own perhaps."""
-    shared = MemoryStore()
+    """Run two replicas, and yield a client at each. Both clients belong to the same user.
+
+    Args:
+        tmp_path: The folder for the settings of both.
+        entry: The upstream's entry in the settings.
+        other_entry: Its entry at the second replica, if it differs there.
+        stores: The store as each replica reaches it; by default, one in memory.
+        capabilities: The capabilities of both clients.
+        settings: Further settings of both replicas.
+    """
+    shared_store = MemoryStore()
     folders = [tmp_path / name for name in ("one", "other")]
     for folder in folders:
         folder.mkdir()
-    one, other = (Replica(name, store, (b"k" * 32,)) for name, store in zip("ab", stores or (shared,) * 2, strict=True))
+    replica_a, replica_b = (
+        Replica(name, store, (b"k" * 32,)) for name, store in zip("ab", stores or (shared_store,) * 2, strict=True)
+    )
     async with (
-        network(folders[0], {"up": entry}, replica=one, settings=settings) as first,
-        first.client("modern", "ada", capabilities=capabilities) as here,
+        network(folders[0], {"up": entry}, replica=replica_a, settings=settings) as server_a,
+        server_a.client("modern", "ada", capabilities=capabilities) as client_a,
     ):
-        await here.items_by_name("tools")  # the room of the upstream is made by the first who comes
+        await client_a.items_by_name("tools")  # the upstream creates its room for the first client
         async with (
-            network(folders[1], {"up": other_entry or entry}, replica=other, settings=settings) as second,
-            second.client("modern", "ada", capabilities=capabilities) as there,
+            network(folders[1], {"up": other_entry or entry}, replica=replica_b, settings=settings) as server_b,
+            server_b.client("modern", "ada", capabilities=capabilities) as client_b,
         ):
-            await there.items_by_name("tools")
-            yield here, there
+            await client_b.items_by_name("tools")
+            yield client_a, client_b
 
 
 async def message_of(client: WireClient, params: Json) -> str:
@@ -65,106 +76,114 @@ async def message_of(client: WireClient, params: Json) -> str:
 async def test_a_question_of_one_replica_is_answered_at_the_other_and_then_nowhere(
     remote: Entry, tmp_path: Path
 ) -> None:
-    async with two(tmp_path, remote("modern")) as (here, there):
-        params, result = await suspended(here, "up__ask", {"questions": [FORM]})
-        answered = {**params, **await here.answers_to(result)}
-        assert text_or_json(await there.request("tools/call", answered)) == [
+    async with two_replicas(tmp_path, remote("modern")) as (client_a, client_b):
+        params, result = await call_until_question(client_a, "up__ask", {"questions": [FORM]})
+        answered_params = {**params, **await client_a.answers_to(result)}
+        assert text_or_json(await client_b.request("tools/call", answered_params)) == [
             {"action": "accept", "content": {"name": "ada"}}
         ]
-        for client in (here, there):
-            assert "already used" in await message_of(client, answered)
+        for client in (client_a, client_b):
+            assert "already used" in await message_of(client, answered_params)
 
 
 @pytest.mark.requirement("store.reach")
 async def test_consent_to_a_tool_counts_at_the_other_replica_once(remote: Entry, tmp_path: Path) -> None:
-    async with two(tmp_path, {**remote("modern"), "trust": False}) as (here, there):
-        here.answer = Person()
-        params, result = await suspended(here, "up__whoami", {})
-        answered = {**params, **await here.answers_to(result)}
-        assert text_or_json(await there.request("tools/call", answered))["pid"]
-        assert (await here.request("tools/call", answered))["resultType"] == "input_required"
+    async with two_replicas(tmp_path, {**remote("modern"), "trust": False}) as (client_a, client_b):
+        client_a.answer = Person()
+        params, result = await call_until_question(client_a, "up__whoami", {})
+        answered_params = {**params, **await client_a.answers_to(result)}
+        assert text_or_json(await client_b.request("tools/call", answered_params))["pid"]
+        assert (await client_a.request("tools/call", answered_params))["resultType"] == "input_required"
 
 
 @pytest.mark.requirement("store.reach")
 async def test_consent_counts_for_nothing_where_another_server_has_the_alias(remote: Entry, tmp_path: Path) -> None:
     entry = {**remote("modern"), "trust": False}
-    async with two(tmp_path, entry, {**entry, "headers": {"x-other": "1"}}) as (here, there):
-        here.answer = Person()
-        params, result = await suspended(here, "up__whoami", {})
-        answered = {**params, **await here.answers_to(result)}
-        assert (await there.request("tools/call", answered))["resultType"] == "input_required"
-        asking, question = await suspended(here, "up__whoami", {})
-        assert text_or_json(await here.request("tools/call", {**asking, **await here.answers_to(question)}))["pid"]
+    async with two_replicas(tmp_path, entry, {**entry, "headers": {"x-other": "1"}}) as (client_a, client_b):
+        client_a.answer = Person()
+        params, result = await call_until_question(client_a, "up__whoami", {})
+        answered_params = {**params, **await client_a.answers_to(result)}
+        assert (await client_b.request("tools/call", answered_params))["resultType"] == "input_required"
+        own_params, own_result = await call_until_question(client_a, "up__whoami", {})
+        assert text_or_json(
+            await client_a.request("tools/call", {**own_params, **await client_a.answers_to(own_result)})
+        )["pid"]
 
 
 @pytest.mark.requirement("store.elsewhere")
-async def test_a_call_that_waits_in_one_replica_goes_on_there_though_its_answer_came_to_the_other(
+async def test_an_answer_for_a_call_that_waits_in_another_replica_is_refused_and_counts_there(
     tmp_path: Path,
 ) -> None:
-    async with two(tmp_path, stdio_entry("handshake")) as (here, there):
-        params, result = await suspended(here, "up__ask", {"questions": [FORM]})
-        answered = {**params, **await here.answers_to(result)}
-        assert "The replica 'a' of this server has this call" in await message_of(there, answered)
-        assert text_or_json(await here.request("tools/call", answered)) == [
+    async with two_replicas(tmp_path, stdio_entry("handshake")) as (client_a, client_b):
+        params, result = await call_until_question(client_a, "up__ask", {"questions": [FORM]})
+        answered_params = {**params, **await client_a.answers_to(result)}
+        assert "The replica 'a' of this server has this call" in await message_of(client_b, answered_params)
+        assert text_or_json(await client_a.request("tools/call", answered_params)) == [
             {"action": "accept", "content": {"name": "ada"}}
         ]
 
 
 @pytest.mark.requirement("store.elsewhere")
-async def test_a_task_of_a_program_behind_one_replica_is_told_of_by_that_one_alone(tmp_path: Path) -> None:
-    async with two(tmp_path, OVER_STDIO, capabilities=KNOWING) as (here, there):
-        task = await begun(here)
-        asked = {"taskId": task}
+async def test_a_task_of_a_program_behind_one_replica_is_known_to_that_replica_only(tmp_path: Path) -> None:
+    async with two_replicas(tmp_path, STDIO_ENTRY, capabilities=TASK_CAPABILITIES) as (client_a, client_b):
+        task_id = await begin_task(client_a)
+        params = {"taskId": task_id}
         with pytest.raises(AnswerError) as error:
-            await there.request("tasks/get", asked)
+            await client_b.request("tasks/get", params)
         assert "The replica 'a' of this server has this call" in error.value.error["message"]
-        assert (await here.request("tasks/get", asked))["status"] == "working"
+        assert (await client_a.request("tasks/get", params))["status"] == "working"
 
 
 @pytest.mark.requirement("store.away")
-async def test_an_answer_is_refused_as_a_result_while_the_store_is_away_and_plain_calls_go_on(
+async def test_while_the_store_is_away_an_answer_is_refused_in_a_result_and_plain_calls_work(
     remote: Entry, tmp_path: Path
 ) -> None:
     entry = remote("modern")
     with valkey_server(tmp_path) as server:
         stores = ValkeyStore(server.url, ""), ValkeyStore(server.url, "")
-        async with two(tmp_path, entry, stores=stores) as (here, there):
-            assert (await there.call("up__whoami")).get("isError") is not True
-            params, result = await suspended(here, "up__ask", {"questions": [FORM]})
-            answered = {**params, **await here.answers_to(result)}
+        async with two_replicas(tmp_path, entry, stores=stores) as (client_a, client_b):
+            assert (await client_b.call("up__whoami")).get("isError") is not True
+            params, result = await call_until_question(client_a, "up__ask", {"questions": [FORM]})
+            answered_params = {**params, **await client_a.answers_to(result)}
             server.stop()
-            refused = await there.request("tools/call", answered)
-            assert refused["isError"]
-            assert "[store_unavailable]" in refused["content"][0]["text"]
-            assert "Nothing was done." in refused["content"][0]["text"]
-            about = {"name": "up__greet", "arguments": {"who": "?"}}
-            prompt = await here.request("prompts/get", about)
+            refusal = await client_b.request("tools/call", answered_params)
+            assert refusal["isError"]
+            assert "[store_unavailable]" in refusal["content"][0]["text"]
+            assert "Nothing was done." in refusal["content"][0]["text"]
+            prompt_params = {"name": "up__greet", "arguments": {"who": "?"}}
+            prompt = await client_a.request("prompts/get", prompt_params)
             with pytest.raises(AnswerError) as error:
-                await there.request("prompts/get", {**about, **await here.answers_to(prompt)})
+                await client_b.request("prompts/get", {**prompt_params, **await client_a.answers_to(prompt)})
             assert error.value.error["data"] == {"type": "store_unavailable"}
-            assert (await there.call("up__whoami")).get("isError") is not True
+            assert (await client_b.call("up__whoami")).get("isError") is not True
             server.start()
-            assert "already used" in await message_of(there, answered)  # nobody knows what it has forgotten
-            params, result = await suspended(here, "up__ask", {"questions": [FORM]})
-            answered = {**params, **await here.answers_to(result)}
-            assert "already used" in await message_of(here, answered)  # it was sealed for the store as it was
-            params, result = await suspended(here, "up__ask", {"questions": [FORM]})
-            assert text_or_json(await there.request("tools/call", {**params, **await here.answers_to(result)}))
+            assert "already used" in await message_of(
+                client_b, answered_params
+            )  # nobody knows what the restarted store has lost
+            params, result = await call_until_question(client_a, "up__ask", {"questions": [FORM]})
+            answered_params = {**params, **await client_a.answers_to(result)}
+            assert "already used" in await message_of(
+                client_a, answered_params
+            )  # the question was sealed for the store before its restart
+            params, result = await call_until_question(client_a, "up__ask", {"questions": [FORM]})
+            assert text_or_json(await client_b.request("tools/call", {**params, **await client_a.answers_to(result)}))
 
 
 @pytest.mark.requirement("store.grants")
 async def test_what_a_user_allows_for_a_session_counts_at_the_other_replica(remote: Entry, tmp_path: Path) -> None:
     with valkey_server(tmp_path) as server:
         stores = ValkeyStore(server.url, ""), ValkeyStore(server.url, "")
-        async with two(tmp_path, {**remote("modern"), "trust": False}, stores=stores) as (here, there):
-            here.answer = Person("always")
-            assert text_or_json(await here.call("up__whoami"))["pid"]
-            assert text_or_json(await there.call("up__whoami"))["pid"]
-            assert there.questions == []
-            server.stop()  # what counts here already counts on
-            assert text_or_json(await there.call("up__whoami"))["pid"]
-            unknown, _ = await suspended(there, "up__content", {})  # and what is not known is asked
-            assert unknown["name"] == "up__content"
+        async with two_replicas(tmp_path, {**remote("modern"), "trust": False}, stores=stores) as (client_a, client_b):
+            client_a.answer = Person("always")
+            assert text_or_json(await client_a.call("up__whoami"))["pid"]
+            assert text_or_json(await client_b.call("up__whoami"))["pid"]
+            assert client_b.questions == []
+            server.stop()  # what this replica already knows still counts
+            assert text_or_json(await client_b.call("up__whoami"))["pid"]
+            params, _ = await call_until_question(
+                client_b, "up__content", {}
+            )  # and a tool without consent is asked about
+            assert params["name"] == "up__content"
 
 
 @pytest.mark.requirement("store.grants")
@@ -174,43 +193,48 @@ async def test_what_a_user_allows_counts_for_nothing_where_another_server_has_th
     entry = {**remote("modern"), "trust": False}
     with valkey_server(tmp_path) as server:
         stores = ValkeyStore(server.url, ""), ValkeyStore(server.url, "")
-        async with two(tmp_path, entry, {**entry, "headers": {"x-other": "1"}}, stores=stores) as (here, there):
-            here.answer = Person("always")
-            assert text_or_json(await here.call("up__whoami"))["pid"]
-            await suspended(there, "up__whoami", {})
+        async with two_replicas(tmp_path, entry, {**entry, "headers": {"x-other": "1"}}, stores=stores) as (
+            client_a,
+            client_b,
+        ):
+            client_a.answer = Person("always")
+            assert text_or_json(await client_a.call("up__whoami"))["pid"]
+            await call_until_question(client_b, "up__whoami", {})
 
 
-async def let_in(*clients: WireClient) -> int:
-    """How many calls are, by turns, until one is refused."""
-    for number in range(100):
-        result = await clients[number % len(clients)].call("up__whoami")
+async def call_until_refused(*clients: WireClient) -> int:
+    """Call by turns until a call is refused, and return how many succeeded."""
+    for count in range(100):
+        result = await clients[count % len(clients)].call("up__whoami")
         if result.get("isError"):
             assert "limits.callsPerMinute" in result["content"][0]["text"]
-            return number
+            return count
     return 100
 
 
 @pytest.mark.requirement("store.limits")
 @pytest.mark.parametrize("is_away", [False, True])
-async def test_calls_of_a_client_are_counted_over_all_replicas_and_by_each_while_the_store_is_away(
+async def test_calls_of_a_client_are_counted_by_all_replicas_together_and_by_each_while_the_store_is_away(
     is_away: bool, remote: Entry, tmp_path: Path
 ) -> None:
-    most = 5
+    limit = 5
     with valkey_server(tmp_path) as server:
         stores = ValkeyStore(server.url, ""), ValkeyStore(server.url, "")
-        async with two(tmp_path, remote("modern"), stores=stores, limits={"callsPerMinute": most}) as (
-            here,
-            there,
+        async with two_replicas(tmp_path, remote("modern"), stores=stores, limits={"callsPerMinute": limit}) as (
+            client_a,
+            client_b,
         ):
             if is_away:
                 server.stop()
-                assert await let_in(here, there) >= 2 * most
+                assert await call_until_refused(client_a, client_b) >= 2 * limit
             else:
-                assert most <= await let_in(here, there) < 2 * most  # the next minute may begin in between
+                assert (
+                    limit <= await call_until_refused(client_a, client_b) < 2 * limit
+                )  # a new minute may begin between the calls
 
 
 class SlowStore(MemoryStore):
-    """Counts once it is let."""
+    """A store that does not count before it is allowed to."""
 
     is_shared = True
 
@@ -231,53 +255,56 @@ class SlowStore(MemoryStore):
 
 
 @pytest.mark.requirement("store.limits")
-async def test_calls_that_wait_for_the_store_count_among_those_at_work(remote: Entry, tmp_path: Path) -> None:
-    slow = SlowStore()
+async def test_calls_that_wait_for_the_store_count_as_running(remote: Entry, tmp_path: Path) -> None:
+    store = SlowStore()
     limits: Json = {"callsPerMinute": 100, "callsAtOnce": 1}
-    refused: list[Json] = []
-    async with two(tmp_path, remote("modern"), stores=(slow, slow), limits=limits) as (here, _):
+    refusals: list[Json] = []
+    async with two_replicas(tmp_path, remote("modern"), stores=(store, store), limits=limits) as (client_a, _):
 
         async def call() -> None:
-            result = await here.call("up__whoami")
+            result = await client_a.call("up__whoami")
             if result.get("isError"):
-                refused.append(result)
+                refusals.append(result)
 
         async with anyio.create_task_group() as tasks:
             for _ in range(4):
                 tasks.start_soon(call)
-            await until(lambda: slow.waiting + len(refused) == 4)
-            slow.may_count.set()
-    assert len(refused) == 3
-    assert "limits.callsAtOnce" in refused[0]["content"][0]["text"]
+            await until(lambda: store.waiting + len(refusals) == 4)
+            store.may_count.set()
+    assert len(refusals) == 3
+    assert "limits.callsAtOnce" in refusals[0]["content"][0]["text"]
 
 
 @pytest.mark.requirement("store.limits")
-async def test_calls_are_not_held_up_one_by_one_by_a_store_that_says_nothing(remote: Entry, tmp_path: Path) -> None:
+async def test_a_store_that_does_not_answer_does_not_delay_every_call(remote: Entry, tmp_path: Path) -> None:
     with valkey_server(tmp_path) as server:
         async with silenceable_proxy(server.port) as (port, is_silent):
             stores = ValkeyStore(f"valkey://127.0.0.1:{port}", ""), ValkeyStore(server.url, "")
             settings = {"limits": {"callsPerMinute": 1_000}}
-            async with two(tmp_path, remote("modern"), stores=stores, settings=settings) as (here, _):
+            async with two_replicas(tmp_path, remote("modern"), stores=stores, settings=settings) as (client_a, _):
                 is_silent.set()
-                with anyio.fail_after(40):  # half of what it would take if each waited for a second
+                with anyio.fail_after(40):  # half the time that 80 waits of a second each would take
                     for _ in range(80):
-                        assert not (await here.call("up__whoami")).get("isError")
+                        assert not (await client_a.call("up__whoami")).get("isError")
 
 
 @pytest.mark.requirement("store.lists")
-async def test_who_listens_at_one_replica_hears_that_a_list_of_the_other_one_has_changed(tmp_path: Path) -> None:
+async def test_a_client_that_listens_at_one_replica_is_told_of_changed_lists_of_the_other(tmp_path: Path) -> None:
     with valkey_server(tmp_path) as server:
         stores = ValkeyStore(server.url, ""), ValkeyStore(server.url, "")
-        entry = stdio_entry("handshake", isolation="shared")  # a process of each replica
-        async with two(tmp_path, entry, stores=stores) as (here, there), anyio.create_task_group() as tasks:
-            await listening(there, tasks, {"toolsListChanged": True})
+        entry = stdio_entry("handshake", isolation="shared")  # each replica has a process of its own
+        async with (
+            two_replicas(tmp_path, entry, stores=stores) as (client_a, client_b),
+            anyio.create_task_group() as tasks,
+        ):
+            await start_listening(client_b, tasks, {"toolsListChanged": True})
             await until(lambda: b":2\r\n" in server.command("PUBSUB", "NUMSUB", "coretools:lists"))
-            await change(there, "up")  # of its own, which it hears too
-            await there.wait_for_notifications(CHANGED)
-            there.messages.clear()
-            await change(here, "up")
-            await there.wait_for_notifications(CHANGED)
-            there.messages.clear()
-            await server.restart()  # whatever was said meanwhile
-            await there.wait_for_notifications(CHANGED)
+            await change(client_b, "up")  # of its own replica, which it is also told about
+            await client_b.wait_for_notifications(TOOLS_CHANGED)
+            client_b.messages.clear()
+            await change(client_a, "up")
+            await client_b.wait_for_notifications(TOOLS_CHANGED)
+            client_b.messages.clear()
+            await server.restart()  # a message may have been lost meanwhile
+            await client_b.wait_for_notifications(TOOLS_CHANGED)
             tasks.cancel_scope.cancel()

@@ -1,4 +1,4 @@
-"""Whose a resource is: nobody takes over what is another one's, by what it lists or when."""
+"""Ownership of resources: no server can take over another server's resource, whatever it lists and whenever."""
 
 from __future__ import annotations
 
@@ -17,26 +17,28 @@ from tests.interaction.relay.clients import (
     stdio_entry,
 )
 from tests.interaction.relay.eras import by_era
-from tests.interaction.relay.watching import UPDATED, listening
+from tests.interaction.relay.watching import UPDATED, start_listening
 
 pytestmark = pytest.mark.anyio
 
-OURS = {"tools": {"builtIn": True}}
+BUILT_IN = {"tools": {"builtIn": True}}
 
 
-async def read(client: WireClient, uri: str) -> str:
+async def read_text(client: WireClient, uri: str) -> str:
     result = await client.request("resources/read", {"uri": uri})
     return result["contents"][0]["text"]
 
 
-async def refusal(client: WireClient, method: str, params: Json) -> str:
-    with pytest.raises(AnswerError) as refused:
+async def refusal_message(client: WireClient, method: str, params: Json) -> str:
+    with pytest.raises(AnswerError) as error_info:
         await client.request(method, params)
-    return refused.value.error["message"]
+    return error_info.value.error["message"]
 
 
 @pytest.mark.requirement("relay.uris")
-async def test_what_two_list_is_read_by_the_name_of_one_and_no_template_gets_it(tmp_path: Path) -> None:
+async def test_a_resource_that_two_servers_list_is_read_only_by_its_prefixed_uri_and_no_template_gets_it(
+    tmp_path: Path,
+) -> None:
     servers = {
         "good": listing_entry("good", resources=named_resources("memo://secret")),
         "evil": listing_entry(
@@ -53,18 +55,18 @@ async def test_what_two_list_is_read_by_the_name_of_one_and_no_template_gets_it(
             "evil+{scheme}://x",
         }
         for method in ("resources/read", "resources/subscribe"):
-            said = await refusal(client, method, {"uri": "memo://secret"})
-            assert "good+memo://secret or evil+memo://secret" in said
-        reference = {"ref": {"type": "ref/resource", "uri": "memo://secret"}, "argument": {"name": "x", "value": ""}}
-        assert "good+memo://secret" in await refusal(client, "completion/complete", reference)
-        assert await read(client, "good+memo://secret") == "from good"
-        assert await read(client, "evil+memo://secret") == "from evil"
-        assert "No server has" in await refusal(client, "resources/read", {"uri": "other://x"})
-        assert await read(client, "evil+other://x") == "from evil"
+            message = await refusal_message(client, method, {"uri": "memo://secret"})
+            assert "good+memo://secret or evil+memo://secret" in message
+        completion = {"ref": {"type": "ref/resource", "uri": "memo://secret"}, "argument": {"name": "x", "value": ""}}
+        assert "good+memo://secret" in await refusal_message(client, "completion/complete", completion)
+        assert await read_text(client, "good+memo://secret") == "from good"
+        assert await read_text(client, "evil+memo://secret") == "from evil"
+        assert "No server has" in await refusal_message(client, "resources/read", {"uri": "other://x"})
+        assert await read_text(client, "evil+other://x") == "from evil"
 
 
 @pytest.mark.requirement("relay.uris")
-async def test_what_the_templates_of_two_fit_is_read_by_the_name_of_one(tmp_path: Path) -> None:
+async def test_a_resource_that_templates_of_two_servers_match_is_read_only_by_its_prefixed_uri(tmp_path: Path) -> None:
     servers = {
         "good": listing_entry(
             "good", resourceTemplates=named_resources("memo://{id}"), resources=named_resources("note://1")
@@ -79,40 +81,40 @@ async def test_what_the_templates_of_two_fit_is_read_by_the_name_of_one(tmp_path
     async with proxy_client(tmp_path, servers, "handshake") as client:
         assert set(await client.items_by_name("resources")) == {"good+note://1", "evil+memo://b", "third+good+memo://c"}
         for uri in ("memo://abc", "memo://b", "note://1"):
-            said = await refusal(client, "resources/read", {"uri": uri})
-            assert f"good+{uri} or evil+{uri}" in said
-        assert await read(client, "memo://c") == "from good"
-        assert await read(client, "good+memo://c") == "from good"
-        assert await read(client, "third+good+memo://c") == "from third"
+            message = await refusal_message(client, "resources/read", {"uri": uri})
+            assert f"good+{uri} or evil+{uri}" in message
+        assert await read_text(client, "memo://c") == "from good"
+        assert await read_text(client, "good+memo://c") == "from good"
+        assert await read_text(client, "third+good+memo://c") == "from third"
 
 
 @pytest.mark.requirement("relay.uris.ours")
-async def test_what_we_could_answer_is_ours_whoever_lists_it(tmp_path: Path) -> None:
+async def test_uris_that_this_server_can_answer_belong_to_it_whoever_lists_them(tmp_path: Path) -> None:
     note = tmp_path / "note.md"
     note.write_text("our own")
-    theirs = [note.as_uri(), note.as_uri().replace("file", "FILE", 1), "todo://list", "coretools://upstreams"]
+    uris = [note.as_uri(), note.as_uri().replace("file", "FILE", 1), "todo://list", "coretools://upstreams"]
     servers = {
         "evil": listing_entry(
-            "evil", resources=named_resources(*theirs), resourceTemplates=named_resources("file:///{+path}")
+            "evil", resources=named_resources(*uris), resourceTemplates=named_resources("file:///{+path}")
         )
     }
-    settings = {**OURS, "workspace": {"roots": [str(tmp_path)]}}
+    settings = {**BUILT_IN, "workspace": {"roots": [str(tmp_path)]}}
     async with proxy_client(tmp_path, servers, "handshake", settings=settings) as client:
         assert set(await client.items_by_name("resources")) == {
             "coretools://upstreams",
-            *(f"evil+{uri}" for uri in theirs),
+            *(f"evil+{uri}" for uri in uris),
         }
         assert set(await client.items_by_name("resourceTemplates")) == {"file:///{+path}", "evil+file:///{+path}"}
-        for uri in theirs[:2]:
-            assert await read(client, uri) == "our own"
-        assert "There is no todo list" in await refusal(client, "resources/read", {"uri": "todo://list"})
-        assert "from evil" not in await read(client, "coretools://upstreams")
-        for uri in theirs:
-            assert await read(client, f"evil+{uri}") == "from evil"
+        for uri in uris[:2]:
+            assert await read_text(client, uri) == "our own"
+        assert "There is no todo list" in await refusal_message(client, "resources/read", {"uri": "todo://list"})
+        assert "from evil" not in await read_text(client, "coretools://upstreams")
+        for uri in uris:
+            assert await read_text(client, f"evil+{uri}") == "from evil"
 
 
 @pytest.mark.requirement("relay.uris.ours")
-async def test_a_server_that_is_alone_keeps_all_its_uris(tmp_path: Path) -> None:
+async def test_a_single_server_keeps_all_its_uris(tmp_path: Path) -> None:
     uris = ["file:///x", "only+git://x", "{+any}", "memo://{x}"]
     servers = {
         "only": listing_entry(
@@ -129,16 +131,16 @@ async def test_a_server_that_is_alone_keeps_all_its_uris(tmp_path: Path) -> None
 
 @pytest.mark.requirement("relay.subscriptions")
 @by_era
-async def test_a_changed_resource_is_told_by_the_name_by_which_it_is_watched(era: str, tmp_path: Path) -> None:
+async def test_an_update_names_the_uri_under_which_the_resource_is_watched(era: str, tmp_path: Path) -> None:
     servers = {"up": stdio_entry("handshake"), "other": listing_entry("other")}
     async with proxy_client(tmp_path, servers, era) as client, anyio.create_task_group() as tasks:
         await client.items_by_name("resources")
         if client.is_modern:
-            await listening(client, tasks, {"resourceSubscriptions": ["up+test://text"]})
+            await start_listening(client, tasks, {"resourceSubscriptions": ["up+test://text"]})
         else:
             await client.request("resources/subscribe", {"uri": "up+test://text"})
-        while not (heard := [params for method, params in client.messages if method == UPDATED]):
+        while not (updates := [params for method, params in client.messages if method == UPDATED]):
             await client.call("up__touch", {"uri": "test://text"})
             await anyio.sleep(0.02)
-        assert heard[0]["uri"] == "up+test://text"
+        assert updates[0]["uri"] == "up+test://text"
         tasks.cancel_scope.cancel()

@@ -1,4 +1,4 @@
-"""Arguments and results cross as they are, in all four combinations of eras and over every pair of transports."""
+"""Arguments and results are relayed unchanged in all four combinations of eras and over several pairs of transports."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ pytestmark = pytest.mark.anyio
 
 @pytest.mark.requirement("relay.results")
 @by_eras_each_way
-async def test_arguments_and_results_cross_untouched(
+async def test_arguments_and_results_cross_unchanged(
     client_era: str, upstream_era: str, remote: Entry, tmp_path: Path
 ) -> None:
     async with proxy_client(tmp_path, {"up": remote(upstream_era)}, client_era) as client:
         tool = (await client.items_by_name("tools"))["up__echo"]
-        expected = {**ECHO, "name": "up__echo"}
+        expected_tool = {**ECHO, "name": "up__echo"}
         assert tool["_meta"].pop("coretools-mcp/upstream") == {"server": "up", "tool": "echo"}
-        assert tool == expected
+        assert tool == expected_tool
         await check_echo(client, "up__echo")
         result = await client.call("up__content", {})
         assert (result["content"], result["isError"]) == (CONTENT, False)
@@ -33,33 +33,33 @@ async def test_arguments_and_results_cross_untouched(
 
 @pytest.mark.requirement("relay.errors")
 @by_eras_each_way
-async def test_errors_of_an_upstream_come_whole_and_none_of_ours_with_them(
+async def test_errors_of_an_upstream_are_relayed_unchanged_without_additions(
     client_era: str, upstream_era: str, remote: Entry, tmp_path: Path
 ) -> None:
     async with proxy_client(tmp_path, {"up": remote(upstream_era)}, client_era) as client:
         result = await client.call("up__fail", {})
         assert (result["isError"], result["structuredContent"]) == (True, {"why": 1})
         assert result["x-unknown"] == UNKNOWN["x-unknown"]
-        with pytest.raises(AnswerError) as refused:
+        with pytest.raises(AnswerError) as refusal:
             await client.call("up__refuse", {})
-        assert refused.value.error == {
+        assert refusal.value.error == {
             "code": -32050,
             "message": "the upstream's own error",
             "data": {"why": ["x"], **UNKNOWN},
         }
-        with pytest.raises(AnswerError) as closed:
+        with pytest.raises(AnswerError) as closed_error:
             await client.call("up__say_closed", {})
-        assert closed.value.error == {"code": -32000, "message": "the shop is closed"}
-        with pytest.raises(AnswerError) as missing:
+        assert closed_error.value.error == {"code": -32000, "message": "the shop is closed"}
+        with pytest.raises(AnswerError) as missing_error:
             await client.request("resources/read", {"uri": "other://thing"})
-        assert missing.value.error == {
+        assert missing_error.value.error == {
             "code": -32002,
             "message": "no such thing",
             "data": {"uri": "other://thing", **UNKNOWN},
         }
-        with pytest.raises(AnswerError) as unknown:
+        with pytest.raises(AnswerError) as unknown_error:
             await client.call("up__nothing", {})
-        assert unknown.value.error["code"] == -32602
+        assert unknown_error.value.error["code"] == -32602
 
 
 PAIRS = [
@@ -78,19 +78,21 @@ MORE_PAIRS = [
 @pytest.mark.parametrize(
     "pair", [*PAIRS, *(pytest.param(pair, marks=pytest.mark.long) for pair in MORE_PAIRS)], ids="-".join
 )
-async def test_the_same_over_other_transports(pair: tuple[str, str, str, str], remote: Entry, tmp_path: Path) -> None:
-    transport, client_era, way, upstream_era = pair
-    entry = stdio_entry(upstream_era) if way == "stdio" else remote(upstream_era, way)
+async def test_arguments_and_results_cross_unchanged_over_other_transports(
+    pair: tuple[str, str, str, str], remote: Entry, tmp_path: Path
+) -> None:
+    transport, client_era, upstream_transport, upstream_era = pair
+    entry = stdio_entry(upstream_era) if upstream_transport == "stdio" else remote(upstream_era, upstream_transport)
     async with proxy_client(tmp_path, {"up": entry}, client_era, transport=transport) as client:
         assert "up__echo" in await client.items_by_name("tools")
         await check_echo(client, "up__echo")
 
 
 RELATED = "io.modelcontextprotocol/related-task"
-OURS = ("_meta", "resultType", "ttlMs", "cacheScope")
+ADDED_KEYS = ("_meta", "resultType", "ttlMs", "cacheScope")
 LINK: Json = {"type": "resource_link", "uri": "other://a", "name": "a"}
 TEXT: Json = {"uri": "other://a", "text": "x"}
-NOTHING_MEANT: list[tuple[Json, Json]] = [
+NULL_CASES: list[tuple[Json, Json]] = [
     ({"content": [], "_meta": None}, {"content": []}),
     ({"content": [], "_meta": {"progressToken": None, RELATED: {"taskId": 5}}}, {"content": []}),
     ({"structuredContent": {"a": 1}}, {"structuredContent": {"a": 1}, "content": []}),
@@ -121,10 +123,10 @@ NOTHING_MEANT: list[tuple[Json, Json]] = [
 
 @pytest.mark.requirement("relay.nulls")
 @by_eras_each_way
-async def test_a_null_where_nothing_is_meant_fails_no_result(
+async def test_a_null_in_place_of_an_absent_field_does_not_fail_a_result(
     client_era: str, upstream_era: str, tmp_path: Path
 ) -> None:
-    results = {f"t{number}": given for number, (given, _) in enumerate(NOTHING_MEANT)}
+    results = {f"t{number}": result for number, (result, _) in enumerate(NULL_CASES)}
     results["array"] = {"content": [], "structuredContent": [1]}
     tools = [{"name": name, "inputSchema": {"type": "object"}} for name in results]
     resource: Json = {"contents": [{"uri": "test://a", "text": "x"}], "_meta": None}
@@ -135,12 +137,12 @@ async def test_a_null_where_nothing_is_meant_fails_no_result(
     }
     entry = scripted_entry("up", upstream_era, answers=answers, results=results)
     async with proxy_client(tmp_path, {"up": entry}, client_era) as client:
-        for name, (_, expected) in zip(results, NOTHING_MEANT, strict=False):
-            got = await client.call(f"up__{name}", {})
-            assert {key: got[key] for key in got if key not in OURS} == expected
-            assert not got.get("_meta", {}).keys() & {"progressToken", RELATED}
-        array = await client.call("up__array", {})
-        assert array["content"] == ([] if client.is_modern else [{"type": "text", "text": "[1]"}])
-        assert array.get("structuredContent") == ([1] if client.is_modern else None)
-        read = await client.request("resources/read", {"uri": "test://a"})
-        assert "_meta" not in read or isinstance(read["_meta"], dict)
+        for name, (_, expected_result) in zip(results, NULL_CASES, strict=False):
+            relayed_result = await client.call(f"up__{name}", {})
+            assert {key: relayed_result[key] for key in relayed_result if key not in ADDED_KEYS} == expected_result
+            assert not relayed_result.get("_meta", {}).keys() & {"progressToken", RELATED}
+        array_result = await client.call("up__array", {})
+        assert array_result["content"] == ([] if client.is_modern else [{"type": "text", "text": "[1]"}])
+        assert array_result.get("structuredContent") == ([1] if client.is_modern else None)
+        read_result = await client.request("resources/read", {"uri": "test://a"})
+        assert "_meta" not in read_result or isinstance(read_result["_meta"], dict)

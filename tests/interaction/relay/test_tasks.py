@@ -1,4 +1,4 @@
-"""Tasks of upstreams: under ids of ours for clients that know tasks, and waited for in place of all others."""
+"""Tasks of upstreams: clients that support tasks get ids of this server; for other clients, the server waits itself."""
 
 from __future__ import annotations
 
@@ -44,13 +44,13 @@ from tests.waiting import until
 pytestmark = pytest.mark.anyio
 
 EXTENSION = "io.modelcontextprotocol/tasks"
-KNOWING: Json = {**ALL, "extensions": {EXTENSION: {}}}
-"""What a client announces that knows tasks."""
+TASK_CAPABILITIES: Json = {**ALL, "extensions": {EXTENSION: {}}}
+"""The capabilities of a client that supports tasks."""
 
 PEER = str(PEERS / "task_upstream.py")
-OVER_STDIO: Json = {"command": sys.executable, "args": forked([PEER, "stdio"]), "trust": True}
-SERVING = r"serving MCP at (http://\S+?),"
-NEWS = "notifications/tasks"
+STDIO_ENTRY: Json = {"command": sys.executable, "args": forked([PEER, "stdio"]), "trust": True}
+SERVING_PATTERN = r"serving MCP at (http://\S+?),"
+TASK_STATUS = "notifications/tasks"
 ACKNOWLEDGED = "notifications/subscriptions/acknowledged"
 QUICK: Json = {"pollIntervalMs": 50}
 FORM: Json = {
@@ -71,20 +71,20 @@ def task_port() -> Generator[str]:
 
 @pytest.fixture
 def entries(task_port: str, tmp_path: Path) -> dict[str, Json]:
-    """An upstream with tasks by the way to it."""
+    """Return settings entries for an upstream with tasks, by transport."""
     url = f"http://127.0.0.1:{task_port}{tmp_path}/mcp"
-    return {"stdio": OVER_STDIO, "http": {"httpUrl": url, "type": "http", "trust": True}}
+    return {"stdio": STDIO_ENTRY, "http": {"httpUrl": url, "type": "http", "trust": True}}
 
 
-def knowing(folder: Path, entry: Json, **more: Any) -> AbstractAsyncContextManager[WireClient]:
-    """A client that knows tasks."""
-    return proxy_client(folder, {"up": entry}, "modern", capabilities=KNOWING, **more)
+def task_client(folder: Path, entry: Json, **options: Any) -> AbstractAsyncContextManager[WireClient]:
+    """Start a proxy, and yield its client, which supports tasks."""
+    return proxy_client(folder, {"up": entry}, "modern", capabilities=TASK_CAPABILITIES, **options)
 
 
-async def begun(client: WireClient, label: str = "one", **fields: Any) -> str:
-    """The id of a task that stays as it is until `settle` is called."""
-    given = {"label": label, "fields": {**QUICK, **fields}}
-    result = await client.request("tools/call", call_params("up__manual", given))
+async def begin_task(client: WireClient, label: str = "one", **fields: Any) -> str:
+    """Start a task, which stays as it is until `settle` is called, and return its id."""
+    arguments = {"label": label, "fields": {**QUICK, **fields}}
+    result = await client.request("tools/call", call_params("up__manual", arguments))
     assert (result["resultType"], result["status"]) == ("task", "working")
     return result["taskId"]
 
@@ -93,12 +93,12 @@ async def settle(client: WireClient, status: str, label: str = "one", **fields: 
     await client.call("up__settle", {"label": label, "status": status, **fields})
 
 
-async def told(client: WireClient, *methods: str) -> list[Json]:
-    """The requests of these methods that the upstream got."""
-    return [each for each in (await client.call_and_parse("up__told"))["told"] if each["method"] in methods]
+async def received_requests(client: WireClient, *methods: str) -> list[Json]:
+    """Return the requests of these methods that the upstream has received."""
+    return [request for request in (await client.call_and_parse("up__told"))["told"] if request["method"] in methods]
 
 
-async def refused(client: WireClient, method: str, params: Json) -> Json:
+async def refusal_error(client: WireClient, method: str, params: Json) -> Json:
     with pytest.raises(AnswerError) as error:
         await client.request(method, params)
     return error.value.error
@@ -106,108 +106,110 @@ async def refused(client: WireClient, method: str, params: Json) -> Json:
 
 @pytest.mark.requirement("tasks.announced")
 @by_way
-async def test_the_extension_is_announced_where_an_upstream_has_it(
+async def test_the_extension_is_announced_if_an_upstream_has_it(
     way: str, entries: dict[str, Json], tmp_path: Path
 ) -> None:
-    async with knowing(tmp_path, entries[way]) as client:
-        # Before the first attempt to reach it is over, what it has is not known, and it may be this.
+    async with task_client(tmp_path, entries[way]) as client:
+        # While the first attempt to connect lasts, the upstream may turn out to have the extension.
         assert client.handshake["capabilities"]["extensions"][EXTENSION] == {}
         await client.items_by_name("tools")
-        known = await client.request("server/discover")
-        assert known["capabilities"]["extensions"][EXTENSION] == {}
-        assert "tasks" not in known["capabilities"]
+        discovery = await client.request("server/discover")
+        assert discovery["capabilities"]["extensions"][EXTENSION] == {}
+        assert "tasks" not in discovery["capabilities"]
     async with proxy_client(tmp_path, {"up": entries[way]}, "handshake") as client:
         assert EXTENSION not in client.handshake["capabilities"]["extensions"]
 
 
 @pytest.mark.requirement("tasks.announced")
 @pytest.mark.parametrize("era", ERAS)
-async def test_it_is_not_announced_where_no_upstream_has_it(era: str, remote: Any, tmp_path: Path) -> None:
-    async with proxy_client(tmp_path, {"up": remote(era)}, "modern", capabilities=KNOWING) as client:
+async def test_the_extension_is_not_announced_if_no_upstream_has_it(era: str, remote: Any, tmp_path: Path) -> None:
+    async with proxy_client(tmp_path, {"up": remote(era)}, "modern", capabilities=TASK_CAPABILITIES) as client:
         await client.items_by_name("tools")
         assert EXTENSION not in (await client.request("server/discover"))["capabilities"]["extensions"]
-        assert (await refused(client, "tasks/get", {"taskId": "x"}))["code"] == -32602
+        assert (await refusal_error(client, "tasks/get", {"taskId": "x"}))["code"] == -32602
 
 
 @pytest.mark.requirement("tasks.ids")
 @by_way
 @pytest.mark.parametrize("transport", ["memory", "stdio"])
-async def test_a_task_is_asked_for_changed_and_cancelled_under_an_id_of_ours(
+async def test_a_task_is_read_updated_and_cancelled_under_an_id_of_this_server(
     transport: str, way: str, entries: dict[str, Json], tmp_path: Path
 ) -> None:
-    async with knowing(tmp_path, entries[way], transport=transport) as client:
-        name = await begun(client)
-        task = await client.request("tasks/get", {"taskId": name})
+    async with task_client(tmp_path, entries[way], transport=transport) as client:
+        task_id = await begin_task(client)
+        task = await client.request("tasks/get", {"taskId": task_id})
         assert (task["taskId"], task["status"], task["resultType"], task["ttlMs"]) == (
-            name,
+            task_id,
             "working",
             "complete",
             60_000,
         )
         assert "requestState" not in task
         for method in ("tasks/update", "tasks/cancel"):
-            answer = await client.request(method, {"taskId": name, "inputResponses": {}})
+            answer = await client.request(method, {"taskId": task_id, "inputResponses": {}})
             assert answer.keys() == {"resultType", "_meta"}
-        assert (await client.request("tasks/get", {"taskId": name}))["status"] == "cancelled"
-        asked = await told(client, "tasks/get", "tasks/update", "tasks/cancel")
-        assert [each["method"] for each in asked] == ["tasks/get", "tasks/update", "tasks/cancel", "tasks/get"]
-        (own,) = {each["taskId"] for each in asked}
-        assert own not in name
-        assert {each["header"] for each in asked} == {own if way == "http" else None}
-        assert all(each["knows"] for each in asked)
+        assert (await client.request("tasks/get", {"taskId": task_id}))["status"] == "cancelled"
+        requests = await received_requests(client, "tasks/get", "tasks/update", "tasks/cancel")
+        assert [request["method"] for request in requests] == ["tasks/get", "tasks/update", "tasks/cancel", "tasks/get"]
+        (upstream_id,) = {request["taskId"] for request in requests}
+        assert upstream_id not in task_id
+        assert {request["header"] for request in requests} == {upstream_id if way == "http" else None}
+        assert all(request["knows"] for request in requests)
 
 
 @pytest.mark.requirement("tasks.ids")
-async def test_a_header_that_is_not_the_id_is_refused(entries: dict[str, Json], tmp_path: Path) -> None:
+async def test_a_request_whose_header_does_not_have_the_tasks_id_is_refused(
+    entries: dict[str, Json], tmp_path: Path
+) -> None:
     async with (
-        network(tmp_path, {"up": entries["http"]}) as served,
-        served.client("modern", "ada", capabilities=KNOWING) as ada,
+        network(tmp_path, {"up": entries["http"]}) as server,
+        server.client("modern", "ada", capabilities=TASK_CAPABILITIES) as ada,
         httpx2.AsyncClient() as http,
     ):
-        name = await begun(ada)
-        message = modern(1, "tasks/get", {"taskId": name}, **KNOWING)
-        common = {**modern_headers(message), "authorization": f"Bearer {TOKENS['ada']}"}
-        for more in ({}, {"mcp-name": "other"}):
-            answer = await http.post(f"{served.url}/mcp", json=message, headers={**common, **more})
+        task_id = await begin_task(ada)
+        message = modern(1, "tasks/get", {"taskId": task_id}, **TASK_CAPABILITIES)
+        common_headers = {**modern_headers(message), "authorization": f"Bearer {TOKENS['ada']}"}
+        for extra_headers in ({}, {"mcp-name": "other"}):
+            answer = await http.post(f"{server.url}/mcp", json=message, headers={**common_headers, **extra_headers})
             assert (answer.status_code, answer.json()["error"]["code"]) == (400, -32020)
-        answer = await http.post(f"{served.url}/mcp", json=message, headers={**common, "mcp-name": name})
-        assert answer.json()["result"]["taskId"] == name
+        answer = await http.post(f"{server.url}/mcp", json=message, headers={**common_headers, "mcp-name": task_id})
+        assert answer.json()["result"]["taskId"] == task_id
 
 
 @pytest.mark.requirement("tasks.unknown")
 @by_way
-async def test_an_id_of_another_client_is_refused_as_one_that_was_made_up(
+async def test_an_id_of_another_client_is_refused_like_an_invented_one(
     way: str, entries: dict[str, Json], tmp_path: Path
 ) -> None:
     async with (
-        network(tmp_path, {"up": entries[way]}) as served,
-        served.client("modern", "ada", capabilities=KNOWING) as ada,
-        served.client("modern", "bob", capabilities=KNOWING) as bob,
+        network(tmp_path, {"up": entries[way]}) as server,
+        server.client("modern", "ada", capabilities=TASK_CAPABILITIES) as ada,
+        server.client("modern", "bob", capabilities=TASK_CAPABILITIES) as bob,
     ):
-        name = await begun(ada)
-        await ada.request("tasks/get", {"taskId": name})
-        original = (await told(ada, "tasks/get"))[-1]["taskId"]
-        forged = SealedStates("task", 60, lone_replica()).seal("task", "token:ada", {})
+        task_id = await begin_task(ada)
+        await ada.request("tasks/get", {"taskId": task_id})
+        upstream_id = (await received_requests(ada, "tasks/get"))[-1]["taskId"]
+        forged_id = SealedStates("task", 60, lone_replica()).seal("task", "token:ada", {})
         errors = [
-            await refused(bob, method, {"taskId": given} if given else {})
-            for given in (name, original, "made-up", forged, "")
+            await refusal_error(bob, method, {"taskId": unusable_id} if unusable_id else {})
+            for unusable_id in (task_id, upstream_id, "made-up", forged_id, "")
             for method in ("tasks/get", "tasks/update", "tasks/cancel")
         ]
         assert [errors[0]] * len(errors) == errors
         assert errors[0]["code"] == -32602
-        listened = {"notifications": {"taskIds": [name]}}
-        async with anyio.create_task_group() as listening:
-            listening.start_soon(bob.request, "subscriptions/listen", listened)
-            (acknowledged,) = await bob.wait_for_notifications(ACKNOWLEDGED)
-            assert acknowledged["notifications"] == {}
-            listening.cancel_scope.cancel()
-        assert (await ada.request("tasks/get", {"taskId": name}))["status"] == "working"
+        notifications = {"notifications": {"taskIds": [task_id]}}
+        async with anyio.create_task_group() as listeners:
+            listeners.start_soon(bob.request, "subscriptions/listen", notifications)
+            (acknowledgement,) = await bob.wait_for_notifications(ACKNOWLEDGED)
+            assert acknowledgement["notifications"] == {}
+            listeners.cancel_scope.cancel()
+        assert (await ada.request("tasks/get", {"taskId": task_id}))["status"] == "working"
 
 
 @pytest.mark.requirement("tasks.unknown")
-async def test_a_task_of_a_server_that_was_started_anew_is_gone(tmp_path: Path) -> None:
-    async with knowing(tmp_path, OVER_STDIO) as client:
-        name = await begun(client)
+async def test_a_task_of_a_server_that_has_restarted_is_gone(tmp_path: Path) -> None:
+    async with task_client(tmp_path, STDIO_ENTRY) as client:
+        task_id = await begin_task(client)
         await client.call("up__leave")
 
         async def is_back() -> bool:
@@ -215,125 +217,134 @@ async def test_a_task_of_a_server_that_was_started_anew_is_gone(tmp_path: Path) 
             return not result.get("isError")
 
         with anyio.fail_after(100):
-            while not await is_back():  # noqa: ASYNC110 - nobody tells of it
+            while not await is_back():  # noqa: ASYNC110 - there is no event to wait for
                 await anyio.sleep(0.05)
-        error = await refused(client, "tasks/get", {"taskId": name})
+        error = await refusal_error(client, "tasks/get", {"taskId": task_id})
         assert error["code"] == -32602
         assert "restarted" in error["message"]
-        assert await told(client, "tasks/get") == []
+        assert await received_requests(client, "tasks/get") == []
 
 
 @pytest.mark.requirement("tasks.unknown")
-async def test_a_task_that_its_server_does_not_know_any_more_is_gone(entries: dict[str, Json], tmp_path: Path) -> None:
-    async with knowing(tmp_path, entries["http"]) as client:
-        name = await begun(client)
+async def test_a_task_that_its_server_no_longer_knows_is_gone(entries: dict[str, Json], tmp_path: Path) -> None:
+    async with task_client(tmp_path, entries["http"]) as client:
+        task_id = await begin_task(client)
         await settle(client, "input_required", inputRequests={"one": FORM})
-        await client.request("tasks/get", {"taskId": name})
-        unknown = await refused(client, "tasks/get", {"taskId": "made-up"})
+        await client.request("tasks/get", {"taskId": task_id})
+        unknown_error = await refusal_error(client, "tasks/get", {"taskId": "made-up"})
         await client.call("up__forget", {"label": "one"})
-        answers = {"taskId": name, "inputResponses": {"one": {"action": "decline"}}}
-        assert await refused(client, "tasks/update", answers) == unknown
-        assert await refused(client, "tasks/get", {"taskId": name}) == unknown
-        assert await refused(client, "tasks/cancel", {"taskId": name}) == unknown
+        answers = {"taskId": task_id, "inputResponses": {"one": {"action": "decline"}}}
+        assert await refusal_error(client, "tasks/update", answers) == unknown_error
+        assert await refusal_error(client, "tasks/get", {"taskId": task_id}) == unknown_error
+        assert await refusal_error(client, "tasks/cancel", {"taskId": task_id}) == unknown_error
 
 
 @pytest.mark.requirement("tasks.unknown")
-async def test_an_id_that_is_not_ours_is_no_warning_in_the_log(
+async def test_an_unknown_id_causes_no_warning_in_the_log(
     entries: dict[str, Json], tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.WARNING, "server.store.sealing")
-    async with knowing(tmp_path, entries["http"]) as client:
-        await refused(client, "tasks/get", {"taskId": "made-up"})
+    async with task_client(tmp_path, entries["http"]) as client:
+        await refusal_error(client, "tasks/get", {"taskId": "made-up"})
     assert [record for record in caplog.records if record.name == "server.store.sealing"] == []
 
 
 @pytest.mark.requirement("tasks.undeclared")
 @by_client
-async def test_who_does_not_know_tasks_cannot_ask_for_them(era: str, entries: dict[str, Json], tmp_path: Path) -> None:
+async def test_clients_without_tasks_cannot_use_the_methods_of_tasks(
+    era: str, entries: dict[str, Json], tmp_path: Path
+) -> None:
     async with proxy_client(tmp_path, {"up": entries["http"]}, era) as client:
         for method in ("tasks/get", "tasks/update", "tasks/cancel"):
-            error = await refused(client, method, {"taskId": "x", "inputResponses": {}})
+            error = await refusal_error(client, method, {"taskId": "x", "inputResponses": {}})
             if era == "handshake":
                 assert error["code"] == -32601
                 continue
             assert error["code"] == -32021
             assert error["data"]["requiredCapabilities"] == {"extensions": {EXTENSION: {}}}
         for method in ("tasks/result", "tasks/list"):
-            assert (await refused(client, method, {"taskId": "x"}))["code"] == -32601
+            assert (await refusal_error(client, method, {"taskId": "x"}))["code"] == -32601
         if era == "modern":
-            error = await refused(client, "subscriptions/listen", {"notifications": {"taskIds": ["x"]}})
+            error = await refusal_error(client, "subscriptions/listen", {"notifications": {"taskIds": ["x"]}})
             assert error["code"] == -32021
 
 
 @pytest.mark.requirement("tasks.result")
 @by_way_each_way
-async def test_the_result_of_a_task_is_given_as_that_of_a_call(
+async def test_the_result_of_a_task_is_treated_like_that_of_a_call(
     way: str, entries: dict[str, Json], remote: Any, tmp_path: Path
 ) -> None:
     servers = {"up": entries[way], "other": remote("modern")}
-    async with proxy_client(tmp_path, servers, "modern", capabilities=KNOWING) as client:
+    async with proxy_client(tmp_path, servers, "modern", capabilities=TASK_CAPABILITIES) as client:
         await client.items_by_name("resources")
-        done, odd = await begun(client), await begun(client, "odd")
+        completed_id, odd_id = await begin_task(client), await begin_task(client, "odd")
         link = {"type": "resource_link", "uri": "test://text", "name": "text"}
         await settle(client, "completed", result={"content": [link], "isError": True, "x-unknown": 1})
-        task = await client.request("tasks/get", {"taskId": done})
+        task = await client.request("tasks/get", {"taskId": completed_id})
         assert task["result"] == {"content": [{**link, "uri": "up+test://text"}], "isError": True, "x-unknown": 1}
         await settle(client, "completed", "odd", result={"resultType": "task", "taskId": "x"})
-        assert "no usable answer" in (await refused(client, "tasks/get", {"taskId": odd}))["message"]
-        failed = await begun(client, "failed")
+        assert "no usable answer" in (await refusal_error(client, "tasks/get", {"taskId": odd_id}))["message"]
+        failed_id = await begin_task(client, "failed")
         await settle(client, "failed", "failed", error={"code": -32050, "message": "why", "data": [1]})
-        assert (await client.request("tasks/get", {"taskId": failed}))["error"] == {
+        assert (await client.request("tasks/get", {"taskId": failed_id}))["error"] == {
             "code": -32050, "message": "why", "data": [1],
         }  # fmt: skip
 
 
 @pytest.mark.requirement("tasks.questions")
 @by_way_each_way
-async def test_questions_of_a_task_say_whose_they_are_and_each_is_answered_once(
+async def test_questions_of_a_task_name_their_server_and_each_is_answered_once(
     way: str, entries: dict[str, Json], tmp_path: Path
 ) -> None:
-    async with knowing(tmp_path, entries[way]) as client:
-        name = await begun(client)
-        bad = {**URL, "params": {**URL["params"], "url": "file:///etc/passwd"}}
-        asked = {"one": FORM, "coretools-mcp/confirm": FORM, "bad": bad}
-        await settle(client, "input_required", inputRequests=asked)
-        first = await client.request("tasks/get", {"taskId": name})
-        again = await client.request("tasks/get", {"taskId": name})
+    async with task_client(tmp_path, entries[way]) as client:
+        task_id = await begin_task(client)
+        bad_question = {**URL, "params": {**URL["params"], "url": "file:///etc/passwd"}}
+        questions = {"one": FORM, "coretools-mcp/confirm": FORM, "bad": bad_question}
+        await settle(client, "input_required", inputRequests=questions)
+        first = await client.request("tasks/get", {"taskId": task_id})
+        again = await client.request("tasks/get", {"taskId": task_id})
         assert first["inputRequests"] == again["inputRequests"]
         assert set(first["inputRequests"]) == {"one", "of:up/coretools-mcp/confirm"}
-        assert {each["params"]["message"] for each in first["inputRequests"].values()} == {"[up] Who?"}
+        assert {question["params"]["message"] for question in first["inputRequests"].values()} == {"[up] Who?"}
 
         async def answer(**responses: Json) -> None:
-            given = {key.replace("own", "of:up/coretools-mcp/confirm"): each for key, each in responses.items()}
-            await client.request("tasks/update", {"taskId": name, "inputResponses": given})
+            renamed_responses = {
+                key.replace("own", "of:up/coretools-mcp/confirm"): response for key, response in responses.items()
+            }
+            await client.request("tasks/update", {"taskId": task_id, "inputResponses": renamed_responses})
 
-        accepted: Json = {"action": "accept", "content": {"name": "Ada"}}
-        await answer(one=accepted, bad=accepted, unknown=accepted)
-        assert set((await client.request("tasks/get", {"taskId": name}))["inputRequests"]) == {
+        acceptance: Json = {"action": "accept", "content": {"name": "Ada"}}
+        await answer(one=acceptance, bad=acceptance, unknown=acceptance)
+        assert set((await client.request("tasks/get", {"taskId": task_id}))["inputRequests"]) == {
             "of:up/coretools-mcp/confirm"
         }
         await answer(one={"action": "decline"})
-        await answer(own=accepted)
-        task = await client.request("tasks/get", {"taskId": name})
+        await answer(own=acceptance)
+        task = await client.request("tasks/get", {"taskId": task_id})
         assert text_or_json(task["result"]) == {
-            "bad": {"action": "cancel"}, "one": accepted, "coretools-mcp/confirm": accepted,
+            "bad": {"action": "cancel"}, "one": acceptance, "coretools-mcp/confirm": acceptance,
         }  # fmt: skip
-        passed = [each["inputResponses"] for each in await told(client, "tasks/update")]
-        assert passed == [{"bad": {"action": "cancel"}}, {"one": accepted}, {}, {"coretools-mcp/confirm": accepted}]
+        responses = [request["inputResponses"] for request in await received_requests(client, "tasks/update")]
+        assert responses == [
+            {"bad": {"action": "cancel"}},
+            {"one": acceptance},
+            {},
+            {"coretools-mcp/confirm": acceptance},
+        ]
 
 
 @pytest.mark.requirement("tasks.questions")
-async def test_a_question_that_was_answered_is_not_shown_while_its_server_still_shows_it(
+async def test_an_answered_question_is_not_shown_even_while_its_server_still_shows_it(
     entries: dict[str, Json], tmp_path: Path
 ) -> None:
-    async with knowing(tmp_path, entries["http"]) as client:
-        name = await begun(client)
+    async with task_client(tmp_path, entries["http"]) as client:
+        task_id = await begin_task(client)
         await settle(client, "input_required", inputRequests={"one": FORM})
-        await client.request("tasks/get", {"taskId": name})
-        answers = {"taskId": name, "inputResponses": {"one": {"action": "decline"}}}
+        await client.request("tasks/get", {"taskId": task_id})
+        answers = {"taskId": task_id, "inputResponses": {"one": {"action": "decline"}}}
         await client.call("up__keep", {"label": "one"})
         await client.request("tasks/update", answers)
-        task = await client.request("tasks/get", {"taskId": name})
+        task = await client.request("tasks/get", {"taskId": task_id})
         assert task["status"] == "working"
         assert "inputRequests" not in task
 
@@ -342,243 +353,254 @@ LOST: Json = {"code": -32602, "message": "not what was asked for"}
 
 
 @pytest.mark.requirement("tasks.questions")
-async def test_an_answer_that_did_not_arrive_can_be_given_again(entries: dict[str, Json], tmp_path: Path) -> None:
-    async with knowing(tmp_path, {**entries["http"], "timeout": 1_000}) as client:
-        name = await begun(client)
+async def test_an_answer_that_did_not_arrive_can_be_sent_again(entries: dict[str, Json], tmp_path: Path) -> None:
+    async with task_client(tmp_path, {**entries["http"], "timeout": 1_000}) as client:
+        task_id = await begin_task(client)
         await settle(client, "input_required", inputRequests={"one": FORM})
-        answers = {"taskId": name, "inputResponses": {"one": {"action": "decline"}}}
-        await client.request("tasks/get", {"taskId": name})
+        answers = {"taskId": task_id, "inputResponses": {"one": {"action": "decline"}}}
+        await client.request("tasks/get", {"taskId": task_id})
         await client.call("up__trouble", {"label": "one", "method": "tasks/update", "errors": [None, LOST]})
-        assert "neither a result" in (await refused(client, "tasks/update", answers))["message"]
-        assert "one" in (await client.request("tasks/get", {"taskId": name}))["inputRequests"]
-        assert await refused(client, "tasks/update", answers) == LOST
+        assert "neither a result" in (await refusal_error(client, "tasks/update", answers))["message"]
+        assert "one" in (await client.request("tasks/get", {"taskId": task_id}))["inputRequests"]
+        assert await refusal_error(client, "tasks/update", answers) == LOST
         await client.request("tasks/update", answers)
         assert (
-            text_or_json((await client.request("tasks/get", {"taskId": name}))["result"]) == answers["inputResponses"]
+            text_or_json((await client.request("tasks/get", {"taskId": task_id}))["result"])
+            == answers["inputResponses"]
         )
 
 
 @pytest.mark.requirement("tasks.questions")
-async def test_a_refusal_of_ours_that_did_not_arrive_is_given_again(entries: dict[str, Json], tmp_path: Path) -> None:
-    async with knowing(tmp_path, {**entries["http"], "timeout": 3_000}) as client:
-        name = await begun(client)
-        bad = {**URL, "params": {**URL["params"], "url": "file:///etc/passwd"}}
-        await settle(client, "input_required", inputRequests={"bad": bad})
+async def test_an_automatic_refusal_that_did_not_arrive_is_sent_again(entries: dict[str, Json], tmp_path: Path) -> None:
+    async with task_client(tmp_path, {**entries["http"], "timeout": 3_000}) as client:
+        task_id = await begin_task(client)
+        bad_question = {**URL, "params": {**URL["params"], "url": "file:///etc/passwd"}}
+        await settle(client, "input_required", inputRequests={"bad": bad_question})
         await client.call("up__trouble", {"label": "one", "method": "tasks/update", "errors": [None, LOST]})
         for _ in range(3):
-            task = await client.request("tasks/get", {"taskId": name})
+            task = await client.request("tasks/get", {"taskId": task_id})
             assert (task["status"], "inputRequests" in task) == ("working", False)
-        assert text_or_json((await client.request("tasks/get", {"taskId": name}))["result"]) == {
+        assert text_or_json((await client.request("tasks/get", {"taskId": task_id}))["result"]) == {
             "bad": {"action": "cancel"}
         }
 
 
 @pytest.mark.requirement("tasks.questions")
-async def test_what_creates_a_task_brings_no_questions_and_no_result(entries: dict[str, Json], tmp_path: Path) -> None:
+async def test_the_response_that_creates_a_task_has_no_questions_and_no_result(
+    entries: dict[str, Json], tmp_path: Path
+) -> None:
     fields: Json = {"status": "input_required", "inputRequests": {"one": FORM}, "result": {}, "error": {}}
-    async with knowing(tmp_path, entries["http"]) as client:
-        given = {"name": "up__manual", "arguments": {"fields": fields, "whole": True}}
-        created = await client.request("tools/call", given)
-        assert created["status"] == "input_required"
-        assert not created.keys() & {"inputRequests", "result", "error"}
-        task = await client.request("tasks/get", {"taskId": created["taskId"]})
+    async with task_client(tmp_path, entries["http"]) as client:
+        params = {"name": "up__manual", "arguments": {"fields": fields, "whole": True}}
+        creation = await client.request("tools/call", params)
+        assert creation["status"] == "input_required"
+        assert not creation.keys() & {"inputRequests", "result", "error"}
+        task = await client.request("tasks/get", {"taskId": creation["taskId"]})
         assert task["inputRequests"]["one"]["params"]["message"] == "[up] Who?"
 
 
 @pytest.mark.requirement("tasks.questions")
-async def test_nothing_but_a_task_that_asks_brings_questions(entries: dict[str, Json], tmp_path: Path) -> None:
+async def test_only_a_task_with_the_status_input_required_has_questions(
+    entries: dict[str, Json], tmp_path: Path
+) -> None:
     round_of_questions: Json = {"resultType": "input_required", "inputRequests": {"one": FORM}, "requestState": "x"}
-    async with knowing(tmp_path, entries["http"]) as client:
-        more: Json = {"x-reply": round_of_questions, "x-unknown": 1}
+    async with task_client(tmp_path, entries["http"]) as client:
+        extra_fields: Json = {"x-reply": round_of_questions, "x-unknown": 1}
         for status in ("working", "failed", "cancelled"):
-            name = await begun(client, status, **more)
+            task_id = await begin_task(client, status, **extra_fields)
             await settle(client, status, status, **round_of_questions)
-            task = await client.request("tasks/get", {"taskId": name})
+            task = await client.request("tasks/get", {"taskId": task_id})
             assert (task["status"], task["resultType"], task["x-unknown"]) == (status, "complete", 1)
             assert not task.keys() & {"inputRequests", "requestState", "result"}
             error: Json = task.get("error", {})
             assert error.get("code") == (-32603 if status == "failed" else None)
         for method in ("tasks/update", "tasks/cancel"):
-            reply = await client.request(method, {"taskId": name, "inputResponses": {}})
+            reply = await client.request(method, {"taskId": task_id, "inputResponses": {}})
             assert not reply.keys() & round_of_questions.keys() - {"resultType"}
             assert reply["resultType"] == "complete"
 
 
 @pytest.mark.requirement("tasks.questions")
-async def test_of_many_questions_of_a_task_some_wait_until_others_are_answered(
+async def test_if_a_task_has_many_questions_some_wait_until_others_are_answered(
     entries: dict[str, Json], tmp_path: Path
 ) -> None:
-    async with knowing(tmp_path, entries["http"]) as client:
-        name = await begun(client)
+    async with task_client(tmp_path, entries["http"]) as client:
+        task_id = await begin_task(client)
         keys = [str(number) for number in range(100)]
         await settle(client, "input_required", inputRequests=dict.fromkeys(keys, FORM))
         answer: Json = {"action": "decline"}
-        for expected in (keys[:64], keys[64:]):
-            task = await client.request("tasks/get", {"taskId": name})
-            assert list(task["inputRequests"]) == expected
+        for expected_keys in (keys[:64], keys[64:]):
+            task = await client.request("tasks/get", {"taskId": task_id})
+            assert list(task["inputRequests"]) == expected_keys
             responses = dict.fromkeys(keys, answer)
-            await client.request("tasks/update", {"taskId": name, "inputResponses": responses})
-        assert text_or_json((await client.request("tasks/get", {"taskId": name}))["result"]) == dict.fromkeys(
+            await client.request("tasks/update", {"taskId": task_id, "inputResponses": responses})
+        assert text_or_json((await client.request("tasks/get", {"taskId": task_id}))["result"]) == dict.fromkeys(
             keys, answer
         )
 
 
 @pytest.mark.requirement("tasks.questions")
-async def test_a_question_that_a_task_asks_no_more_is_forgotten(entries: dict[str, Json], tmp_path: Path) -> None:
-    async with knowing(tmp_path, entries["http"]) as client:
-        name = await begun(client)
+async def test_a_question_that_a_task_no_longer_asks_is_forgotten(entries: dict[str, Json], tmp_path: Path) -> None:
+    async with task_client(tmp_path, entries["http"]) as client:
+        task_id = await begin_task(client)
         await client.call("up__keep", {"label": "one"})
-        for asked in ({"one": FORM}, {"two": FORM}, {"one": FORM}):
-            await settle(client, "input_required", inputRequests=asked)
-            task = await client.request("tasks/get", {"taskId": name})
-            assert task["inputRequests"].keys() == asked.keys()
+        for questions in ({"one": FORM}, {"two": FORM}, {"one": FORM}):
+            await settle(client, "input_required", inputRequests=questions)
+            task = await client.request("tasks/get", {"taskId": task_id})
+            assert task["inputRequests"].keys() == questions.keys()
             responses = {key: {"action": "decline"} for key in ("one", "two")}
-            await client.request("tasks/update", {"taskId": name, "inputResponses": responses})
-        passed = [list(each["inputResponses"]) for each in await told(client, "tasks/update")]
-        assert passed == [["one"], ["two"], ["one"]]
+            await client.request("tasks/update", {"taskId": task_id, "inputResponses": responses})
+        answered_keys = [list(request["inputResponses"]) for request in await received_requests(client, "tasks/update")]
+        assert answered_keys == [["one"], ["two"], ["one"]]
 
 
 @pytest.mark.requirement("tasks.questions")
-async def test_the_questions_of_one_client_do_not_push_those_of_another_out(
+async def test_the_questions_of_one_client_do_not_displace_those_of_another(
     entries: dict[str, Json], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(upstream_tasks, "MAX_ASKING", 2)
     async with (
-        network(tmp_path, {"up": entries["http"]}) as served,
-        served.client("modern", "ada", capabilities=KNOWING) as ada,
-        served.client("modern", "bob", capabilities=KNOWING) as bob,
+        network(tmp_path, {"up": entries["http"]}) as server,
+        server.client("modern", "ada", capabilities=TASK_CAPABILITIES) as ada,
+        server.client("modern", "bob", capabilities=TASK_CAPABILITIES) as bob,
     ):
-        names: dict[str, str] = {}
+        task_ids: dict[str, str] = {}
         for label, client in (("ada", ada), ("one", bob), ("two", bob)):
-            names[label] = await begun(client, label)
+            task_ids[label] = await begin_task(client, label)
             await settle(client, "input_required", label, inputRequests={label: FORM})
-            await client.request("tasks/get", {"taskId": names[label]})
+            await client.request("tasks/get", {"taskId": task_ids[label]})
         for label, client in (("ada", ada), ("one", bob), ("two", bob)):
             responses = {label: {"action": "decline"}}
-            await client.request("tasks/update", {"taskId": names[label], "inputResponses": responses})
-        passed = [list(each["inputResponses"]) for each in await told(ada, "tasks/update")]
-        assert passed == [["ada"], [], ["two"]]
+            await client.request("tasks/update", {"taskId": task_ids[label], "inputResponses": responses})
+        answered_keys = [list(request["inputResponses"]) for request in await received_requests(ada, "tasks/update")]
+        assert answered_keys == [["ada"], [], ["two"]]
 
 
 @pytest.mark.requirement("tasks.stream")
 @by_way
 @pytest.mark.parametrize("transport", ["memory", "stdio"])
-async def test_a_stream_tells_of_the_tasks_that_it_asked_for(
+async def test_a_stream_reports_the_tasks_that_it_asked_for(
     transport: str, way: str, entries: dict[str, Json], tmp_path: Path
 ) -> None:
-    async with knowing(tmp_path, entries[way], transport=transport) as client:
-        name, other = await begun(client), await begun(client, "other")
-        async with anyio.create_task_group() as listening:
-            wanted: Json = {"toolsListChanged": True, "taskIds": [name, name, "made-up", 7, {}]}
-            listening.start_soon(client.request, "subscriptions/listen", {"notifications": wanted})
-            (acknowledged,) = await client.wait_for_notifications(ACKNOWLEDGED)
-            assert acknowledged["notifications"] == {"toolsListChanged": True, "taskIds": [name]}
+    async with task_client(tmp_path, entries[way], transport=transport) as client:
+        task_id, other_id = await begin_task(client), await begin_task(client, "other")
+        async with anyio.create_task_group() as listeners:
+            notifications: Json = {"toolsListChanged": True, "taskIds": [task_id, task_id, "made-up", 7, {}]}
+            listeners.start_soon(client.request, "subscriptions/listen", {"notifications": notifications})
+            (acknowledgement,) = await client.wait_for_notifications(ACKNOWLEDGED)
+            assert acknowledgement["notifications"] == {"toolsListChanged": True, "taskIds": [task_id]}
             await settle(client, "working", "other", statusMessage="unheard")
             await settle(client, "input_required", inputRequests={"one": FORM})
-            (asking,) = await client.wait_for_notifications(NEWS)
-            assert (asking["taskId"], asking["status"]) == (name, "input_required")
-            assert asking["inputRequests"]["one"]["params"]["message"] == "[up] Who?"
-            await client.request("tasks/update", {"taskId": name, "inputResponses": {"one": {"action": "decline"}}})
-            done = (await client.wait_for_notifications(NEWS, 2))[-1]
-            assert text_or_json(done["result"]) == {"one": {"action": "decline"}}
-            meta = acknowledged["_meta"]["io.modelcontextprotocol/subscriptionId"]
-            assert done["_meta"]["io.modelcontextprotocol/subscriptionId"] == meta
-            listening.cancel_scope.cancel()
+            (question_status,) = await client.wait_for_notifications(TASK_STATUS)
+            assert (question_status["taskId"], question_status["status"]) == (task_id, "input_required")
+            assert question_status["inputRequests"]["one"]["params"]["message"] == "[up] Who?"
+            await client.request("tasks/update", {"taskId": task_id, "inputResponses": {"one": {"action": "decline"}}})
+            final_status = (await client.wait_for_notifications(TASK_STATUS, 2))[-1]
+            assert text_or_json(final_status["result"]) == {"one": {"action": "decline"}}
+            subscription_id = acknowledgement["_meta"]["io.modelcontextprotocol/subscriptionId"]
+            assert final_status["_meta"]["io.modelcontextprotocol/subscriptionId"] == subscription_id
+            listeners.cancel_scope.cancel()
         await settle(client, "completed", "other", result={"content": []})
-        assert (await client.request("tasks/get", {"taskId": other}))["status"] == "completed"
-        assert len([params for method, params in client.messages if method == NEWS]) == 2
+        assert (await client.request("tasks/get", {"taskId": other_id}))["status"] == "completed"
+        assert len([params for method, params in client.messages if method == TASK_STATUS]) == 2
 
 
 @pytest.mark.requirement("tasks.stream")
-async def test_a_server_that_reads_nothing_holds_no_stream_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_server_that_reads_nothing_delays_no_stream(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(upstream_tasks, "ACKNOWLEDGE_SECONDS", 0.1)
-    async with knowing(tmp_path, OVER_STDIO) as client, anyio.create_task_group() as tasks:
-        name = await begun(client)
+    async with task_client(tmp_path, STDIO_ENTRY) as client, anyio.create_task_group() as tasks:
+        task_id = await begin_task(client)
         await client.call("up__deafen")
         for _ in range(3):
             tasks.start_soon(client.call, "up__greet", {"much": "x" * 6_000_000})
         for _ in range(2):
-            await client.items_by_name("tools")  # what was to be sent before has begun after two round trips
-        tasks.start_soon(client.request, "subscriptions/listen", {"notifications": {"taskIds": [name]}})
-        (acknowledged,) = await client.wait_for_notifications(ACKNOWLEDGED)
-        assert acknowledged["notifications"] == {}
+            await client.items_by_name("tools")  # after two round trips, the calls above are being sent
+        tasks.start_soon(client.request, "subscriptions/listen", {"notifications": {"taskIds": [task_id]}})
+        (acknowledgement,) = await client.wait_for_notifications(ACKNOWLEDGED)
+        assert acknowledgement["notifications"] == {}
         tasks.cancel_scope.cancel()
 
 
 @pytest.mark.requirement("tasks.stream")
-async def test_a_server_that_takes_no_refusal_holds_up_no_news_of_others(
+async def test_a_server_that_does_not_accept_a_refusal_delays_no_notifications_of_others(
     entries: dict[str, Json], tmp_path: Path
 ) -> None:
     servers = {"slow": entries["stdio"], "up": entries["http"]}
     async with (
-        proxy_client(tmp_path, servers, "modern", capabilities=KNOWING) as client,
-        anyio.create_task_group() as listening,
+        proxy_client(tmp_path, servers, "modern", capabilities=TASK_CAPABILITIES) as client,
+        anyio.create_task_group() as listeners,
     ):
-        name = await begun(client)
-        slow = (await client.request("tools/call", {"name": "slow__manual", "arguments": {"label": "slow"}}))["taskId"]
-        listening.start_soon(client.request, "subscriptions/listen", {"notifications": {"taskIds": [slow, name]}})
-        (acknowledged,) = await client.wait_for_notifications(ACKNOWLEDGED)
-        assert set(acknowledged["notifications"]["taskIds"]) == {slow, name}
+        task_id = await begin_task(client)
+        slow_id = (await client.request("tools/call", {"name": "slow__manual", "arguments": {"label": "slow"}}))[
+            "taskId"
+        ]
+        listeners.start_soon(client.request, "subscriptions/listen", {"notifications": {"taskIds": [slow_id, task_id]}})
+        (acknowledgement,) = await client.wait_for_notifications(ACKNOWLEDGED)
+        assert set(acknowledgement["notifications"]["taskIds"]) == {slow_id, task_id}
         await client.call("slow__trouble", {"label": "slow", "method": "tasks/update", "errors": [None]})
-        bad = {**URL, "params": {**URL["params"], "url": "file:///etc/passwd"}}
-        await client.call("slow__settle", {"label": "slow", "status": "input_required", "inputRequests": {"bad": bad}})
-        while "tasks/update" not in json.dumps(await client.call_and_parse("slow__told")):  # noqa: ASYNC110 - nobody tells of it
+        bad_question = {**URL, "params": {**URL["params"], "url": "file:///etc/passwd"}}
+        await client.call(
+            "slow__settle", {"label": "slow", "status": "input_required", "inputRequests": {"bad": bad_question}}
+        )
+        while "tasks/update" not in json.dumps(await client.call_and_parse("slow__told")):  # noqa: ASYNC110 - there is no event to wait for
             await anyio.sleep(0.02)
         await settle(client, "completed", result={"content": []})
-        (news,) = await client.wait_for_notifications(NEWS)
-        assert (news["taskId"], news["status"]) == (name, "completed")
-        listening.cancel_scope.cancel()
+        (status,) = await client.wait_for_notifications(TASK_STATUS)
+        assert (status["taskId"], status["status"]) == (task_id, "completed")
+        listeners.cancel_scope.cancel()
 
 
 @pytest.mark.requirement("tasks.stream")
 async def test_a_stream_ends_when_the_server_of_its_tasks_is_gone(tmp_path: Path) -> None:
-    async with knowing(tmp_path, OVER_STDIO) as client:
-        name = await begun(client)
-        ended: list[Json] = []
+    async with task_client(tmp_path, STDIO_ENTRY) as client:
+        task_id = await begin_task(client)
+        stream_results: list[Json] = []
 
         async def listen() -> None:
-            ended.append(await client.request("subscriptions/listen", {"notifications": {"taskIds": [name]}}))
+            stream_results.append(
+                await client.request("subscriptions/listen", {"notifications": {"taskIds": [task_id]}})
+            )
 
-        async with anyio.create_task_group() as listening:
-            listening.start_soon(listen)
+        async with anyio.create_task_group() as listeners:
+            listeners.start_soon(listen)
             await client.wait_for_notifications(ACKNOWLEDGED)
             await client.call("up__leave")
-        assert ended[0]["resultType"] == "complete"
+        assert stream_results[0]["resultType"] == "complete"
 
 
 @pytest.mark.requirement("tasks.stream")
-async def test_news_of_tasks_reach_nobody_who_has_not_asked_for_them(tmp_path: Path) -> None:
-    async with proxy_client(tmp_path, {"up": OVER_STDIO}, "handshake") as client:
+async def test_task_notifications_reach_no_client_that_has_not_asked_for_them(tmp_path: Path) -> None:
+    async with proxy_client(tmp_path, {"up": STDIO_ENTRY}, "handshake") as client:
         for _ in range(3):
             await client.call("up__shout")
-        assert NEWS not in [method for method, _ in client.messages]
+        assert TASK_STATUS not in [method for method, _ in client.messages]
 
 
 async def follow(client: WireClient, label: str, results: list[Json], meta: Json | None = None, **fields: Any) -> None:
-    """Call a tool that promises a task whether or not its client knows tasks."""
-    given: Json = {"label": label, "anyway": True, "fields": {**QUICK, **fields}}
+    """Call a tool that creates a task whether or not its client supports tasks, and append its result or error."""
+    arguments: Json = {"label": label, "anyway": True, "fields": {**QUICK, **fields}}
     try:
-        results.append(await client.call("up__manual", given, meta))
+        results.append(await client.call("up__manual", arguments, meta))
     except AnswerError as error:
         results.append(error.error)
 
 
-async def until_polled(client: WireClient, count: int = 1) -> None:
+async def wait_for_polls(client: WireClient, count: int = 1) -> None:
     with anyio.fail_after(100):
-        while len(await told(client, "tasks/get")) < count:  # noqa: ASYNC110 - nobody tells of it
+        while len(await received_requests(client, "tasks/get")) < count:  # noqa: ASYNC110 - there is no event to wait for
             await anyio.sleep(0.02)
 
 
-async def until_begun(client: WireClient, label: str) -> None:
+async def wait_for_task(client: WireClient, label: str) -> None:
     with anyio.fail_after(100):
-        while label not in (await client.call_and_parse("up__told"))["labels"]:  # noqa: ASYNC110 - nobody tells of it
+        while label not in (await client.call_and_parse("up__told"))["labels"]:  # noqa: ASYNC110 - there is no event to wait for
             await anyio.sleep(0.02)
 
 
 @pytest.mark.requirement("tasks.followed")
 @by_way
 @by_client
-async def test_a_client_that_knows_no_tasks_gets_the_result(
+async def test_a_client_without_tasks_gets_the_result(
     era: str, way: str, entries: dict[str, Json], tmp_path: Path
 ) -> None:
     result: Json = {
@@ -589,17 +611,17 @@ async def test_a_client_that_knows_no_tasks_gets_the_result(
         results: list[Json] = []
         async with anyio.create_task_group() as calls:
             calls.start_soon(follow, client, "one", results, {"progressToken": "mine"})
-            await until_polled(client)
+            await wait_for_polls(client)
             for text in ("half", "more"):
                 await settle(client, "working", statusMessage=text)
                 await until(lambda text=text: text in [params.get("message") for _, params in client.messages])
             await settle(client, "completed", result=result)
-        assert {name: results[0][name] for name in result} == result
+        assert {field: results[0][field] for field in result} == result
         assert "taskId" not in results[0]
         assert ("resultType" in results[0]) == (era == "modern")
-        heard = [(params["progress"], params["message"]) for method, params in client.messages if method == PROGRESS]
-        assert heard == [(1, "half"), (2, "more")]
-        assert await told(client, "tasks/cancel") == []
+        progress = [(params["progress"], params["message"]) for method, params in client.messages if method == PROGRESS]
+        assert progress == [(1, "half"), (2, "more")]
+        assert await received_requests(client, "tasks/cancel") == []
 
 
 @pytest.mark.requirement("tasks.followed")
@@ -610,23 +632,23 @@ async def test_a_task_that_fails_or_is_cancelled_or_lost_fails_the_call(
     async with proxy_client(tmp_path, {"up": entries["http"]}, era) as client:
         results: list[Json] = []
 
-        async def end(label: str, tool: str, **given: Any) -> None:
+        async def end(label: str, tool: str, **arguments: Any) -> None:
             async with anyio.create_task_group() as calls:
                 calls.start_soon(follow, client, label, results)
-                seen = len(await told(client, "tasks/get"))
-                await until_polled(client, seen + 1)
-                await client.call(f"up__{tool}", {"label": label, **given})
+                poll_count = len(await received_requests(client, "tasks/get"))
+                await wait_for_polls(client, poll_count + 1)
+                await client.call(f"up__{tool}", {"label": label, **arguments})
 
         await end("failed", "settle", status="failed", error={"code": -32050, "message": "why", "data": 1})
         await end("cancelled", "settle", status="cancelled")
         await end("lost", "forget")
         await end("odd", "settle", status="odd")
         assert results[0] == {"code": -32050, "message": "why", "data": 1}
-        for result, why in zip(
+        for result, reason in zip(
             results[1:], ("cancelled the task", "no longer knows the task", "not a task"), strict=True
         ):
             assert result["isError"]
-            assert why in result["content"][0]["text"]
+            assert reason in result["content"][0]["text"]
 
 
 @pytest.mark.requirement("tasks.followed")
@@ -639,17 +661,17 @@ async def test_questions_of_a_followed_task_are_asked_in_the_usual_way(
         results: list[Json] = []
         async with anyio.create_task_group() as calls:
             calls.start_soon(follow, client, "one", results)
-            await until_polled(client)
-            bad = {**URL, "params": {**URL["params"], "url": "file:///etc/passwd"}}
-            await settle(client, "input_required", inputRequests={"one": FORM, "two": FORM, "bad": bad})
-        accepted = {"action": "accept", "content": {"name": "Ada"}}
-        assert text_or_json(results[0]) == {"one": accepted, "two": accepted, "bad": {"action": "cancel"}}
+            await wait_for_polls(client)
+            bad_question = {**URL, "params": {**URL["params"], "url": "file:///etc/passwd"}}
+            await settle(client, "input_required", inputRequests={"one": FORM, "two": FORM, "bad": bad_question})
+        acceptance = {"action": "accept", "content": {"name": "Ada"}}
+        assert text_or_json(results[0]) == {"one": acceptance, "two": acceptance, "bad": {"action": "cancel"}}
         assert [params["message"] for _, params in client.questions] == ["[up] Who?", "[up] Who?"]
 
 
 @pytest.mark.requirement("tasks.followed")
 @by_client
-async def test_a_followed_task_that_is_done_when_it_is_created_is_asked_for_its_result(
+async def test_the_result_of_a_followed_task_that_is_created_complete_is_fetched(
     era: str, entries: dict[str, Json], tmp_path: Path
 ) -> None:
     error = {"code": -32050, "message": "why", "data": 1}
@@ -659,27 +681,27 @@ async def test_a_followed_task_that_is_done_when_it_is_created_is_asked_for_its_
         await follow(client, "failed", results, status="failed", error=error)
         assert text_or_json(results[0]) == "yes"
         assert results[1] == error
-        assert len(await told(client, "tasks/get")) == 2
+        assert len(await received_requests(client, "tasks/get")) == 2
 
 
 @pytest.mark.requirement("tasks.followed")
 async def test_the_answer_to_a_followed_task_counts_once(entries: dict[str, Json], tmp_path: Path) -> None:
     async with proxy_client(tmp_path, {"up": entries["http"]}, "modern") as client:
-        asked: list[Json] = []
-        given: Json = {"name": "up__manual", "arguments": {"label": "one", "anyway": True, "fields": QUICK}}
+        results: list[Json] = []
+        params: Json = {"name": "up__manual", "arguments": {"label": "one", "anyway": True, "fields": QUICK}}
 
         async def call() -> None:
-            asked.append(await client.request("tools/call", given))
+            results.append(await client.request("tools/call", params))
 
         async with anyio.create_task_group() as calls:
             calls.start_soon(call)
-            await until_polled(client)
+            await wait_for_polls(client)
             await settle(client, "input_required", inputRequests={"one": FORM})
         client.answer = accept_forms()
-        answers = await client.answers_to(asked[0])
-        assert "content" in await client.request("tools/call", {**given, **answers})
-        assert (await refused(client, "tools/call", {**given, **answers}))["code"] == -32602
-        assert len(await told(client, "tasks/update")) == 1
+        answers = await client.answers_to(results[0])
+        assert "content" in await client.request("tools/call", {**params, **answers})
+        assert (await refusal_error(client, "tools/call", {**params, **answers}))["code"] == -32602
+        assert len(await received_requests(client, "tasks/update")) == 1
 
 
 @pytest.mark.requirement("tasks.followed.ends")
@@ -691,27 +713,27 @@ async def test_a_followed_task_is_cancelled_with_its_call(
     async with proxy_client(tmp_path, {"up": entries[way]}, era) as client:
         async with anyio.create_task_group() as calls:
             calls.start_soon(follow, client, "one", list[Json]())
-            await until_polled(client)
+            await wait_for_polls(client)
             calls.cancel_scope.cancel()
         with anyio.fail_after(100):
-            while not await told(client, "tasks/cancel"):  # noqa: ASYNC110 - nobody tells of it
+            while not await received_requests(client, "tasks/cancel"):  # noqa: ASYNC110 - there is no event to wait for
                 await anyio.sleep(0.02)
 
 
 @pytest.mark.requirement("tasks.followed.ends")
 @by_client
-async def test_a_followed_task_without_news_is_cancelled_after_the_time_of_the_call(
+async def test_a_followed_task_without_progress_is_cancelled_after_the_time_limit_of_the_call(
     era: str, entries: dict[str, Json], tmp_path: Path
 ) -> None:
     entry = {**entries["http"], "timeout": 2_000}
     async with proxy_client(tmp_path, {"up": entry}, era) as client:
         await client.items_by_name("tools")
         results: list[Json] = []
-        # It wants to be asked for once an hour: the time of the call ends sooner.
+        # The task wants to be polled once an hour; the time limit of the call ends sooner.
         await follow(client, "one", results, pollIntervalMs=3_600_000)
         assert results[0]["isError"]
         assert "neither a result nor progress" in results[0]["content"][0]["text"]
-        assert len(await told(client, "tasks/cancel")) == 1
+        assert len(await received_requests(client, "tasks/cancel")) == 1
 
 
 @pytest.mark.requirement("tasks.followed.ends")
@@ -720,22 +742,24 @@ async def test_a_followed_task_whose_question_nobody_answers_is_cancelled(
 ) -> None:
     settings: Json = {"confirmation": {"timeout": 1_000}}
     async with proxy_client(tmp_path, {"up": entries["http"]}, "modern", settings=settings) as client:
-        given: Json = {"name": "up__manual", "arguments": {"label": "one", "anyway": True, "fields": QUICK}}
+        params: Json = {"name": "up__manual", "arguments": {"label": "one", "anyway": True, "fields": QUICK}}
         async with anyio.create_task_group() as calls:
-            calls.start_soon(client.request, "tools/call", given)
-            await until_polled(client)
+            calls.start_soon(client.request, "tools/call", params)
+            await wait_for_polls(client)
             await settle(client, "input_required", inputRequests={"one": FORM})
         with anyio.fail_after(100):
-            while not await told(client, "tasks/cancel"):  # noqa: ASYNC110 - nobody tells of it
+            while not await received_requests(client, "tasks/cancel"):  # noqa: ASYNC110 - there is no event to wait for
                 await anyio.sleep(0.02)
 
 
 @pytest.mark.requirement("tasks.followed.ends")
-async def test_a_followed_task_of_a_server_that_is_gone_has_no_place_there(tmp_path: Path) -> None:
-    async with proxy_client(tmp_path, {"up": {**OVER_STDIO, "maxConcurrent": 1, "timeout": 3_000}}, "modern") as client:
+async def test_a_followed_task_of_a_lost_server_does_not_count_as_a_concurrent_call(tmp_path: Path) -> None:
+    async with proxy_client(
+        tmp_path, {"up": {**STDIO_ENTRY, "maxConcurrent": 1, "timeout": 3_000}}, "modern"
+    ) as client:
         pid = (await client.call_and_parse("up__told"))["pid"]
-        given: Json = {"name": "up__confirm_delete", "arguments": {"anyway": True, "fields": QUICK}}
-        assert (await client.request("tools/call", given))["resultType"] == "input_required"
+        params: Json = {"name": "up__confirm_delete", "arguments": {"anyway": True, "fields": QUICK}}
+        assert (await client.request("tools/call", params))["resultType"] == "input_required"
         os.kill(pid, signal.SIGKILL)
         while (result := await client.call("up__greet", {"name": "Ada"})).get("isError"):
             assert "is busy" not in result["content"][0]["text"]
@@ -744,7 +768,7 @@ async def test_a_followed_task_of_a_server_that_is_gone_has_no_place_there(tmp_p
 
 
 @pytest.mark.requirement("tasks.followed.pace")
-async def test_a_followed_task_is_asked_for_no_more_often_than_it_wants(
+async def test_a_followed_task_is_polled_no_more_often_than_it_asks_for(
     entries: dict[str, Json], tmp_path: Path
 ) -> None:
     async with proxy_client(tmp_path, {"up": entries["http"]}, "handshake") as client:
@@ -752,27 +776,31 @@ async def test_a_followed_task_is_asked_for_no_more_often_than_it_wants(
         async with anyio.create_task_group() as calls:
             calls.start_soon(partial(follow, client, "slow", results, pollIntervalMs=3_600_000))
             calls.start_soon(follow, client, "quick", results)
-            await until_polled(client, 5)
+            await wait_for_polls(client, 5)
             await settle(client, "completed", "quick", result={"content": []})
             await until(lambda: results)
-            (quick,) = {each["taskId"] for each in await told(client, "tasks/get")}
-            slow = (await client.call_and_parse("up__told"))["labels"]["slow"]
-            assert slow != quick
+            (quick_id,) = {request["taskId"] for request in await received_requests(client, "tasks/get")}
+            slow_id = (await client.call_and_parse("up__told"))["labels"]["slow"]
+            assert slow_id != quick_id
             calls.cancel_scope.cancel()
 
 
 @pytest.mark.requirement("tasks.required")
 @by_way
-async def test_a_tool_that_is_done_as_a_task_only_works_for_clients_of_the_handshake(
+async def test_a_tool_that_requires_a_task_works_for_clients_of_the_handshake_era(
     way: str, entries: dict[str, Json], tmp_path: Path
 ) -> None:
     async with proxy_client(tmp_path, {"up": entries[way]}, "handshake") as client:
         result = await client.call("up__failing_job")
         assert (result["content"][0]["text"], result["isError"]) == ("it failed", True)
-        with pytest.raises(AnswerError) as broken:
+        with pytest.raises(AnswerError) as error_info:
             await client.call("up__protocol_error_job")
-        assert broken.value.error == {"code": -32603, "message": "it broke"}
-        calls = [each["knows"] for each in await told(client, "tools/call") if each["name"] == "failing_job"]
+        assert error_info.value.error == {"code": -32603, "message": "it broke"}
+        calls = [
+            request["knows"]
+            for request in await received_requests(client, "tools/call")
+            if request["name"] == "failing_job"
+        ]
         assert calls == [False, True]
         assert text_or_json(await client.call("up__slow_compute")) == "computed"
 
@@ -780,7 +808,7 @@ async def test_a_tool_that_is_done_as_a_task_only_works_for_clients_of_the_hands
 @pytest.mark.requirement("tasks.required")
 async def test_a_client_of_2026_is_told_what_to_declare(entries: dict[str, Json], tmp_path: Path) -> None:
     async with proxy_client(tmp_path, {"up": entries["http"]}, "modern") as client:
-        error = await refused(client, "tools/call", {"name": "up__failing_job", "arguments": {}})
+        error = await refusal_error(client, "tools/call", {"name": "up__failing_job", "arguments": {}})
         assert error["code"] == -32021
         assert error["data"]["requiredCapabilities"] == {"extensions": {EXTENSION: {}}}
 
@@ -790,23 +818,23 @@ ODD_TIMES = (10**400, -1, 0.5, "soon", None, True)
 
 
 @pytest.mark.requirement("tasks.odd")
-async def test_what_an_upstream_promises_is_taken_only_where_it_can_be_a_task(
+async def test_a_task_that_an_upstream_creates_is_accepted_only_if_it_is_valid(
     entries: dict[str, Json], tmp_path: Path
 ) -> None:
-    given: Json = {"label": "one", "anyway": True}
-    async with knowing(tmp_path, entries["http"]) as client:
-        for odd in ODD_IDS:
-            result = await client.call("up__manual", {**given, "fields": {"taskId": odd}})
-            assert "no usable answer" in result["content"][0]["text"], odd
-        for odd in ODD_TIMES:
-            name = await begun(client, pollIntervalMs=odd, ttlMs=odd)
-            assert (await client.request("tasks/get", {"taskId": name}))["pollIntervalMs"] == odd
+    arguments: Json = {"label": "one", "anyway": True}
+    async with task_client(tmp_path, entries["http"]) as client:
+        for odd_value in ODD_IDS:
+            result = await client.call("up__manual", {**arguments, "fields": {"taskId": odd_value}})
+            assert "no usable answer" in result["content"][0]["text"], odd_value
+        for odd_value in ODD_TIMES:
+            task_id = await begin_task(client, pollIntervalMs=odd_value, ttlMs=odd_value)
+            assert (await client.request("tasks/get", {"taskId": task_id}))["pollIntervalMs"] == odd_value
         await client.items_by_name("resources")
-        error = await refused(client, "resources/read", {"uri": "test://text"})
+        error = await refusal_error(client, "resources/read", {"uri": "test://text"})
         assert "not a tool call" in error["message"]
-    entry = {**OVER_STDIO, "args": forked([PEER, "old"])}
-    async with knowing(tmp_path, entry) as client:
-        assert "a revision without tasks" in (await client.call("up__manual", given))["content"][0]["text"]
+    entry = {**STDIO_ENTRY, "args": forked([PEER, "old"])}
+    async with task_client(tmp_path, entry) as client:
+        assert "a revision without tasks" in (await client.call("up__manual", arguments))["content"][0]["text"]
         assert EXTENSION not in (await client.request("server/discover"))["capabilities"]["extensions"]
 
 
@@ -815,10 +843,10 @@ async def test_a_followed_task_with_odd_times_is_followed(entries: dict[str, Jso
     async with proxy_client(tmp_path, {"up": entries["http"]}, "handshake") as client:
         results: list[Json] = []
         async with anyio.create_task_group() as calls:
-            for number, odd in enumerate(ODD_TIMES):
-                calls.start_soon(partial(follow, client, str(number), results, pollIntervalMs=odd))
+            for number, odd_time in enumerate(ODD_TIMES):
+                calls.start_soon(partial(follow, client, str(number), results, pollIntervalMs=odd_time))
             for number in range(len(ODD_TIMES)):
-                await until_begun(client, str(number))
+                await wait_for_task(client, str(number))
                 await settle(client, "completed", str(number), result={"content": []})
         assert len(results) == len(ODD_TIMES)
         assert not any(result.get("isError") for result in results)
@@ -833,17 +861,17 @@ async def test_no_task_begins_without_the_consent_that_a_call_needs(entries: dic
         del method, params
         return answers.pop(0)
 
-    given: Json = {"label": "one", "fields": QUICK}
-    async with knowing(tmp_path, entry, answer=answer) as client:
-        assert (await client.call("up__manual", given))["isError"]
-        result = await client.call("up__manual", given)
+    arguments: Json = {"label": "one", "fields": QUICK}
+    async with task_client(tmp_path, entry, answer=answer) as client:
+        assert (await client.call("up__manual", arguments))["isError"]
+        result = await client.call("up__manual", arguments)
         assert result["resultType"] == "task"
-        name = result["taskId"]
-        assert (await client.request("tasks/get", {"taskId": name}))["status"] == "working"
+        task_id = result["taskId"]
+        assert (await client.request("tasks/get", {"taskId": task_id}))["status"] == "working"
     settings: Json = {"permissions": {"deny": ["mcp__up__manual"]}}
-    async with knowing(tmp_path, entries["http"], settings=settings) as client:
-        assert (await client.call("up__manual", given))["isError"]
-        assert [each["name"] for each in await told(client, "tools/call")] == ["manual"]
+    async with task_client(tmp_path, entries["http"], settings=settings) as client:
+        assert (await client.call("up__manual", arguments))["isError"]
+        assert [request["name"] for request in await received_requests(client, "tools/call")] == ["manual"]
 
 
 @pytest.mark.requirement("tasks.chain")
@@ -853,75 +881,75 @@ async def test_tasks_cross_two_proxies(way: str, entries: dict[str, Json], tmp_p
     inner.mkdir()
     config = write_config(inner, {"tools": {"builtIn": False}, "mcpServers": {"up": entries[way]}})
     command = [sys.executable, *forked(server_arguments(None, config, "--transport", "http", "--port", "0"))]
-    with background_server(command, SERVING) as url:
-        between: Json = {"httpUrl": f"{url}/mcp", "type": "http", "trust": True, "prefix": "none"}
-        async with knowing(tmp_path, between, answer=accept_forms()) as client:
+    with background_server(command, SERVING_PATTERN) as url:
+        inner_entry: Json = {"httpUrl": f"{url}/mcp", "type": "http", "trust": True, "prefix": "none"}
+        async with task_client(tmp_path, inner_entry, answer=accept_forms()) as client:
             await client.items_by_name("tools")
-            name = await begun(client)
-            async with anyio.create_task_group() as listening:
-                wanted = {"notifications": {"taskIds": [name]}}
-                listening.start_soon(client.request, "subscriptions/listen", wanted)
-                (acknowledged,) = await client.wait_for_notifications(ACKNOWLEDGED)
-                assert acknowledged["notifications"] == {"taskIds": [name]}
+            task_id = await begin_task(client)
+            async with anyio.create_task_group() as listeners:
+                notifications = {"notifications": {"taskIds": [task_id]}}
+                listeners.start_soon(client.request, "subscriptions/listen", notifications)
+                (acknowledgement,) = await client.wait_for_notifications(ACKNOWLEDGED)
+                assert acknowledgement["notifications"] == {"taskIds": [task_id]}
                 await settle(client, "input_required", inputRequests={"one": FORM})
-                (news,) = await client.wait_for_notifications(NEWS)
-                assert news["inputRequests"]["one"]["params"]["message"] == "[up] [up] Who?"
-                listening.cancel_scope.cancel()
-            answers = {"taskId": name, "inputResponses": {"one": {"action": "decline"}}}
+                (status,) = await client.wait_for_notifications(TASK_STATUS)
+                assert status["inputRequests"]["one"]["params"]["message"] == "[up] [up] Who?"
+                listeners.cancel_scope.cancel()
+            answers = {"taskId": task_id, "inputResponses": {"one": {"action": "decline"}}}
             await client.request("tasks/update", answers)
-            assert text_or_json((await client.request("tasks/get", {"taskId": name}))["result"]) == {
+            assert text_or_json((await client.request("tasks/get", {"taskId": task_id}))["result"]) == {
                 "one": {"action": "decline"}
             }
-            assert (await refused(client, "tasks/get", {"taskId": "made-up"}))["code"] == -32602
-        async with proxy_client(tmp_path, {"up": between}, "handshake", capabilities={}) as client:
+            assert (await refusal_error(client, "tasks/get", {"taskId": "made-up"}))["code"] == -32602
+        async with proxy_client(tmp_path, {"up": inner_entry}, "handshake", capabilities={}) as client:
             await client.items_by_name("tools")
             assert (await client.call("up__failing_job"))["isError"]
 
 
 @pytest.mark.requirement("tasks.old")
-async def test_tasks_of_2025_do_not_pass(entries: dict[str, Json], tmp_path: Path) -> None:
-    async with knowing(tmp_path, entries["http"]) as client:
+async def test_tasks_of_2025_are_not_passed_on(entries: dict[str, Json], tmp_path: Path) -> None:
+    async with task_client(tmp_path, entries["http"]) as client:
         tools = await client.items_by_name("tools")
         assert "execution" not in json.dumps(tools)
-        called: Json = {"name": "up__greet", "arguments": {"name": "Ada"}, "task": {"ttl": 60_000}}
-        assert text_or_json(await client.request("tools/call", called)) == "Hello, Ada!"
-        (call,) = await told(client, "tools/call")
+        params: Json = {"name": "up__greet", "arguments": {"name": "Ada"}, "task": {"ttl": 60_000}}
+        assert text_or_json(await client.request("tools/call", params)) == "Hello, Ada!"
+        (call,) = await received_requests(client, "tools/call")
         assert "task" not in call
 
 
 @pytest.mark.requirement("tasks.kept")
-async def test_a_session_is_not_idle_while_a_task_of_it_is_to_be_known(
+async def test_a_session_is_not_idle_while_one_of_its_tasks_is_kept(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(ClientSessions, "idle_seconds", 0.2)
     async with (
-        network(tmp_path, {"up": OVER_STDIO}) as served,
-        served.client("modern", "ada", capabilities=KNOWING) as ada,
-        served.client("modern", "bob", capabilities=KNOWING) as bob,
+        network(tmp_path, {"up": STDIO_ENTRY}) as server,
+        server.client("modern", "ada", capabilities=TASK_CAPABILITIES) as ada,
+        server.client("modern", "bob", capabilities=TASK_CAPABILITIES) as bob,
     ):
-        name = await begun(ada)
-        brief = await begun(bob, ttlMs=1)
-        await until(lambda: served.sessions() == 1)
-        assert (await ada.request("tasks/get", {"taskId": name}))["status"] == "working"
-        assert (await refused(bob, "tasks/get", {"taskId": brief}))["code"] == -32602
+        task_id = await begin_task(ada)
+        brief_id = await begin_task(bob, ttlMs=1)
+        await until(lambda: server.sessions() == 1)
+        assert (await ada.request("tasks/get", {"taskId": task_id}))["status"] == "working"
+        assert (await refusal_error(bob, "tasks/get", {"taskId": brief_id}))["code"] == -32602
         assert upstream_tasks.LONGEST_KEPT_SECONDS >= 60
 
 
 @pytest.mark.requirement("tasks.kept")
-async def test_a_session_is_not_idle_while_a_task_of_it_is_waited_for(
+async def test_a_session_is_not_idle_while_a_call_waits_for_one_of_its_tasks(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(ClientSessions, "idle_seconds", 0.2)
     async with (
-        network(tmp_path, {"up": OVER_STDIO}) as served,
-        served.client("modern", "ada") as ada,
-        served.client("modern", "bob") as bob,
+        network(tmp_path, {"up": STDIO_ENTRY}) as server,
+        server.client("modern", "ada") as ada,
+        server.client("modern", "bob") as bob,
     ):
         results: list[Json] = []
         async with anyio.create_task_group() as calls:
             calls.start_soon(follow, ada, "one", results)
-            await until_begun(ada, "one")
+            await wait_for_task(ada, "one")
             await bob.call("up__greet", {"name": "Bob"})
-            await until(lambda: served.sessions() == 1)
+            await until(lambda: server.sessions() == 1)
             await settle(ada, "completed", result={"content": [{"type": "text", "text": "done"}]})
         assert text_or_json(results[0]) == "done"

@@ -1,4 +1,4 @@
-"""What happens while a call is at work: progress, log messages, its time limit, cancellation."""
+"""What happens while a call is running: progress, log messages, its time limit, cancellation."""
 
 from __future__ import annotations
 
@@ -25,18 +25,18 @@ pytestmark = pytest.mark.anyio
 
 LEVEL = "io.modelcontextprotocol/logLevel"
 MESSAGE = "notifications/message"
-LEFT_OUT = re.compile(r"The server up sent more than 5 messages in one second; dropped: (\d+)\.")
+DROPPED_PATTERN = re.compile(r"The server up sent more than 5 messages in one second; dropped: (\d+)\.")
 
 
 @pytest.mark.requirement("relay.progress")
 @by_eras_each_way
-async def test_progress_comes_whole_and_in_order_before_the_result(
+async def test_all_progress_comes_unchanged_and_in_order_before_the_result(
     client_era: str, upstream_era: str, remote: Entry, tmp_path: Path
 ) -> None:
     async with proxy_client(tmp_path, {"up": remote(upstream_era)}, client_era) as client:
         assert text_or_json(await client.call("up__steps", {"steps": 30}, {"progressToken": "of mine"})) == "done"
-        told = [params for method, params in client.messages if method == PROGRESS]
-        assert told == [
+        progress = [params for method, params in client.messages if method == PROGRESS]
+        assert progress == [
             {"progressToken": "of mine", "progress": step, "total": 9, "message": f"step {step}", "x-step": step}
             for step in range(1, 31)
         ]
@@ -48,7 +48,7 @@ async def test_progress_comes_whole_and_in_order_before_the_result(
 
 @pytest.mark.requirement("relay.logs")
 @by_eras_each_way
-async def test_log_messages_reach_who_wants_them(
+async def test_log_messages_reach_clients_that_want_them(
     client_era: str, upstream_era: str, remote: Entry, tmp_path: Path
 ) -> None:
     async with proxy_client(tmp_path, {"up": remote(upstream_era)}, client_era) as client:
@@ -64,18 +64,18 @@ async def test_log_messages_reach_who_wants_them(
             assert await levels({LEVEL: "debug"}) == ["debug", "info", "error"]
         else:
             await client.request("logging/setLevel", {"level": "alert"})
-            assert await levels({}) == ["debug", "info", "error"], "which ones are sent is the upstream's to decide"
-        said = next(params for method, params in client.messages if method == MESSAGE)
-        assert said == {"level": "debug", "logger": "up/asking", "data": {"said": "debug"}, "x-unknown": 1}
+            assert await levels({}) == ["debug", "info", "error"], "the upstream decides which levels are sent"
+        message = next(params for method, params in client.messages if method == MESSAGE)
+        assert message == {"level": "debug", "logger": "up/asking", "data": {"said": "debug"}, "x-unknown": 1}
 
 
 @pytest.mark.requirement("relay.logs")
 @pytest.mark.parametrize("upstream_era", ["handshake", "modern"])
-@pytest.mark.parametrize("way", ["stdio", "http"])
-async def test_an_upstream_hears_which_level_a_client_wants(
-    upstream_era: str, way: str, remote: Entry, tmp_path: Path
+@pytest.mark.parametrize("transport", ["stdio", "http"])
+async def test_an_upstream_is_told_which_level_a_client_wants(
+    upstream_era: str, transport: str, remote: Entry, tmp_path: Path
 ) -> None:
-    entry = stdio_entry(upstream_era) if way == "stdio" else remote(upstream_era)
+    entry = stdio_entry(upstream_era) if transport == "stdio" else remote(upstream_era)
     async with proxy_client(tmp_path, {"up": entry}, "handshake") as client:
         await client.request("logging/setLevel", {"level": "warning"})
         assert await client.call_and_parse("up__logs", {}) == {"level": "warning"}
@@ -98,43 +98,45 @@ async def test_log_messages_come_over_one_stream_too(client_era: str, upstream_e
 
 @pytest.mark.requirement("relay.logs")
 @by_eras
-async def test_of_a_flood_of_log_messages_some_are_passed_on_and_the_rest_is_counted(
+async def test_some_log_messages_of_a_flood_are_passed_on_and_the_rest_are_counted(
     client_era: str, upstream_era: str, remote: Entry, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(upstream_session, "MAX_PER_SECOND", 5)
     meta = {LEVEL: "debug"}
     async with proxy_client(tmp_path, {"up": remote(upstream_era)}, client_era) as client:
         await client.call("up__logs", {"times": 200}, meta)
-        assert client.messages[-1][0] == "answer", "all is told before it"
-        said = [params for method, params in client.messages if method == MESSAGE]
-        accounts = [params for params in said if params["logger"] == "coretools-mcp"]
-        left_out = [int(LEFT_OUT.sub(r"\1", account["data"])) for account in accounts]
-        assert accounts
-        assert all(account["level"] == "warning" for account in accounts)
-        assert len(said) - len(accounts) + sum(left_out) == 600
+        assert client.messages[-1][0] == "answer", "all messages must come before the result"
+        messages = [params for method, params in client.messages if method == MESSAGE]
+        summaries = [params for params in messages if params["logger"] == "coretools-mcp"]
+        dropped_counts = [int(DROPPED_PATTERN.sub(r"\1", account["data"])) for account in summaries]
+        assert summaries
+        assert all(account["level"] == "warning" for account in summaries)
+        assert len(messages) - len(summaries) + sum(dropped_counts) == 600
         client.messages.clear()
         while len(client.messages) != 4:
-            # In another second all is passed on again, for there is little.
+            # In a later second, all messages are passed on again, because there are few.
             client.messages.clear()
             await anyio.sleep(0.2)
             await client.call("up__logs", {}, meta)
 
 
 @pytest.mark.requirement("relay.logs")
-async def test_a_flood_outside_of_calls_is_told_of_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_dropped_messages_outside_of_calls_are_reported_too(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(upstream_session, "MAX_PER_SECOND", 5)
     env = {"LOGS_ALONE": "50"}
     async with proxy_client(tmp_path, {"up": stdio_entry("handshake", env=env)}, "handshake") as client:
         await client.items_by_name("tools")
         while (count := len(await client.wait_for_notifications(MESSAGE))) < 6:
             await client.wait_for_notifications(MESSAGE, count + 1)
-        said = await client.wait_for_notifications(MESSAGE)
-        assert any(params["logger"] == "coretools-mcp" for params in said)
+        messages = await client.wait_for_notifications(MESSAGE)
+        assert any(params["logger"] == "coretools-mcp" for params in messages)
 
 
 @pytest.mark.requirement("relay.time_limit")
 @by_eras
-async def test_a_call_without_progress_ends_in_its_time_and_progress_gives_it_more(
+async def test_a_call_without_progress_ends_at_its_time_limit_and_progress_extends_it(
     client_era: str, upstream_era: str, remote: Entry, tmp_path: Path
 ) -> None:
     async with proxy_client(tmp_path, {"up": remote(upstream_era, timeout=2_000)}, client_era) as client:
@@ -153,7 +155,7 @@ async def test_a_cancelled_call_ends_the_work_of_the_upstream(
 ) -> None:
     servers = {"near": stdio_entry(upstream_era), "far": remote(upstream_era), "sse": remote(upstream_era, "sse")}
     if upstream_era == "modern":
-        del servers["sse"]  # the old transport was never spoken with it
+        del servers["sse"]  # the old SSE transport does not exist in the modern era
     async with proxy_client(tmp_path, servers, client_era) as client:
         for alias in servers:
             mark = tmp_path / alias
@@ -168,7 +170,7 @@ async def test_a_cancelled_call_ends_the_work_of_the_upstream(
 
 @pytest.mark.requirement("relay.time_limit")
 @by_eras
-async def test_a_client_that_is_gone_has_its_calls_ended(
+async def test_the_calls_of_a_client_that_disconnects_are_cancelled(
     client_era: str, upstream_era: str, remote: Entry, tmp_path: Path
 ) -> None:
     mark = tmp_path / "gone"
@@ -178,18 +180,18 @@ async def test_a_client_that_is_gone_has_its_calls_ended(
     ):
         calls.start_soon(client.request, "tools/call", {"name": "up__wait", "arguments": {"mark": str(mark)}})
         await wait_for_file(mark.with_suffix(".began"))
-        client.notify = _nothing  # it goes without a word
+        client.notify = _send_nothing  # it disconnects without sending a cancellation
         calls.cancel_scope.cancel()
     await wait_for_file(mark.with_suffix(".cancelled"))
 
 
-async def _nothing(method: str, params: object = None) -> None:
+async def _send_nothing(method: str, params: object = None) -> None:
     del method, params
 
 
 @pytest.mark.requirement("relay.claims")
 @by_era
-async def test_an_upstream_cannot_speak_as_somebody_else(era: str, tmp_path: Path) -> None:
+async def test_an_upstream_cannot_send_messages_in_the_name_of_another(era: str, tmp_path: Path) -> None:
     entry = over_stdio("claim", protocol="legacy")
     async with proxy_client(tmp_path, {"up": entry}, era) as client:
         result = await client.call("up__echo", {}, {"progressToken": "mine", LEVEL: "debug"})

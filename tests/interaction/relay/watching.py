@@ -1,4 +1,4 @@
-"""Clients that hear of changes of what they watch."""
+"""Clients that are notified when resources and lists change."""
 
 from __future__ import annotations
 
@@ -10,17 +10,17 @@ from tests.interaction.relay.clients import Json, WireClient
 UPDATED = "notifications/resources/updated"
 
 
-async def listening(client: WireClient, tasks: anyio.abc.TaskGroup, wanted: Json) -> None:
-    """Hear of changes: in 2026-07-28 only who listens does."""
+async def start_listening(client: WireClient, tasks: anyio.abc.TaskGroup, notifications: Json) -> None:
+    """Prepare a client for notifications: in 2026-07-28, only a client that listens gets them."""
     if client.is_modern:
-        tasks.start_soon(client.request, "subscriptions/listen", {"notifications": wanted})
+        tasks.start_soon(client.request, "subscriptions/listen", {"notifications": notifications})
         await client.wait_for_notifications("notifications/subscriptions/acknowledged")
 
 
-async def until_touch_is_heard(client: WireClient, uri: str) -> str:
-    """Let the upstream `up` touch a resource until the client hears of one from now on: the URI of that."""
+async def touch_until_notified(client: WireClient, uri: str) -> str:
+    """Make the upstream `up` touch a resource until the client gets an update; return the URI in the update."""
     client.messages.clear()
-    while not (heard := [params for method, params in client.messages if method == UPDATED]):
+    while not (updates := [params for method, params in client.messages if method == UPDATED]):
         await client.call("up__touch", {"uri": uri})
         await anyio.sleep(0.02)
-    return heard[0]["uri"]
+    return updates[0]["uri"]

@@ -1,6 +1,7 @@
-"""Three servers behind a real HAProxy as `deploy/` has it, and a real server of the Redis protocol that they share.
+"""Three servers behind a real HAProxy with the configuration of `deploy/`, and the store that they share.
 
-All of it runs without an event loop, so that the tests of a module can share it.
+The store is a real server of the Redis protocol. Nothing here needs an event loop, so the tests of a module can share
+the scene.
 """
 
 from __future__ import annotations
@@ -36,13 +37,13 @@ needs_redis = pytest.mark.skipif(REDIS is None, reason="not run: redis-server is
 
 
 class Program:
-    """A process whose standard output and error are read from a file.
+    """A process that writes its standard output and error to a file.
 
     Args:
-        command: How it is started.
-        log: The file; it grows over all starts.
-        variables: Of its environment, beside ours.
-        descriptors: What it inherits.
+        command: Its command line.
+        log: The file, to which every start appends.
+        variables: Additional environment variables.
+        descriptors: The file descriptors that it inherits.
     """
 
     def __init__(
@@ -69,21 +70,21 @@ class Program:
                 pass_fds=self._descriptors,
             )
 
-    def said(self, pattern: str, times: int = 1) -> re.Match[str]:
-        """What it has said, the last time; waits until it has said that so often."""
-        ceiling = time.monotonic() + CEILING
-        while len(found := list(re.finditer(pattern, self.text()))) < times:
+    def wait_for_output(self, pattern: str, times: int = 1) -> re.Match[str]:
+        """Wait until the output has at least `times` matches of a pattern; return the last one."""
+        deadline = time.monotonic() + CEILING
+        while len(matches := list(re.finditer(pattern, self.text()))) < times:
             assert self.process is not None
             assert self.process.poll() is None, self.text()
-            assert time.monotonic() < ceiling, self.text()
+            assert time.monotonic() < deadline, self.text()
             time.sleep(0.02)
-        return found[-1]
+        return matches[-1]
 
     def text(self) -> str:
         return self._log.read_text(errors="replace") if self._log.exists() else ""
 
     def end(self, number: int = signal.SIGTERM) -> int | None:
-        """End it by a signal; the code that it ends with."""
+        """End the process with a signal; return its exit code."""
         if self.process is None:
             return None
         self.process.send_signal(number)
@@ -96,14 +97,14 @@ class Program:
 
 
 class Replicas:
-    """The three, and what is before and behind them.
+    """The three servers, the load balancer in front of them, and the store behind them.
 
     Args:
         balancer: The HAProxy.
-        url: Where it listens.
-        servers: By their names.
-        urls: Where these listen.
-        store: What they share, or nothing.
+        url: The URL of the balancer.
+        servers: The servers by name.
+        urls: The URLs of the servers by name.
+        store: The store that they share, if there is one.
     """
 
     def __init__(
@@ -121,14 +122,14 @@ class Replicas:
         self._balancer = balancer
 
     def restart(self, name: str) -> None:
-        """End a server as an operator does, and start it again; over when the balancer uses it again."""
+        """Stop a server with SIGTERM, start it again, and wait until the balancer uses it again."""
         server = self.servers[name]
-        ups = len(re.findall(_up(name), self._balancer.text()))
-        served = len(re.findall(SERVING, server.text()))
+        up_count = len(re.findall(_up(name), self._balancer.text()))
+        start_count = len(re.findall(SERVING, server.text()))
         assert server.end() == 0, server.text()
         server.start()
-        server.said(SERVING, served + 1)
-        self._balancer.said(_up(name), ups + 1)
+        server.wait_for_output(SERVING, start_count + 1)
+        self._balancer.wait_for_output(_up(name), up_count + 1)
 
 
 def _up(name: str) -> str:
@@ -148,18 +149,18 @@ def replicas(
     shares: bool,
     store_options: tuple[str, ...] = DURABLE,
 ) -> Generator[Replicas]:
-    """All of them, until the end of the context.
+    """Run the replicas, the balancer and perhaps a store, until the end of the context.
 
     Args:
-        folder: Where they find their settings, and keep what they keep.
+        folder: The folder for their settings, state and logs.
         root: The workspace.
-        settings: Beside tokens, keys and store.
-        shares: Whether there is a store.
-        store_options: How that is started.
+        settings: Settings in addition to the tokens, the state keys and the store.
+        shares: Whether the replicas share a store.
+        store_options: Command-line options of the store.
     """
     with ExitStack() as stack:
 
-        def started(program: Program) -> Program:
+        def start(program: Program) -> Program:
             program.start()
             stack.callback(program.end, signal.SIGKILL)
             return program
@@ -167,30 +168,30 @@ def replicas(
         http: dict[str, Any] = {"tokens": {name: {"env": f"TOKEN_{name}"} for name in TOKENS}}
         variables = {f"TOKEN_{name}": token for name, token in TOKENS.items()} | {"STATE_KEY": KEY}
         store = None
-        more: dict[str, Any] = {}
+        store_settings: dict[str, Any] = {}
         if shares:
             store = stack.enter_context(valkey_server(folder, *store_options))
             http["stateKeys"] = [{"env": "STATE_KEY"}]
-            more["store"] = {"url": store.url}
-        config = write_config(folder, {**settings, **more, "http": {**http, **settings.get("http", {})}})
+            store_settings["store"] = {"url": store.url}
+        config = write_config(folder, {**settings, **store_settings, "http": {**http, **settings.get("http", {})}})
         servers: dict[str, Program] = {}
         urls: dict[str, str] = {}
         for name in NAMES:
             state = {"XDG_STATE_HOME": str(folder / name)}
-            words = [sys.executable, *forked(server_arguments(root, config, "--transport", "http", "--port", "0"))]
-            servers[name] = started(Program(words, folder / f"{name}.log", variables | state))
+            command = [sys.executable, *forked(server_arguments(root, config, "--transport", "http", "--port", "0"))]
+            servers[name] = start(Program(command, folder / f"{name}.log", variables | state))
         for name, server in servers.items():
-            urls[name] = server.said(SERVING)[1]
-            # The same address when it is started again.
+            urls[name] = server.wait_for_output(SERVING)[1]
+            # After a restart, the server must listen on the same port.
             server.command[server.command.index("--port") + 1] = urls[name].rpartition(":")[2]
         listener = stack.enter_context(socket.create_server(("127.0.0.1", 0)))
         text = (ROOT / "deploy" / "haproxy.cfg").read_text(encoding="utf-8")
         text = text.replace("bind :8808", f"bind fd@{listener.fileno()}")
         for name, url in urls.items():
             text = text.replace(f"{name}:8808", url.removeprefix("http://"))
-        proxied = folder / "haproxy.cfg"
-        proxied.write_text(text)
+        haproxy_config = folder / "haproxy.cfg"
+        haproxy_config.write_text(text)
         assert HAPROXY is not None, "haproxy is missing here"
-        words = [HAPROXY, "-db", "-f", str(proxied)]
-        balancer = started(Program(words, folder / "haproxy.log", descriptors=(listener.fileno(),)))
+        command = [HAPROXY, "-db", "-f", str(haproxy_config)]
+        balancer = start(Program(command, folder / "haproxy.log", descriptors=(listener.fileno(),)))
         yield Replicas(balancer, f"http://127.0.0.1:{listener.getsockname()[1]}", servers, urls, store)

@@ -1,4 +1,4 @@
-"""Which replica the HAProxy of `deploy/` sends a browser to that logs in to a server behind them."""
+"""The replica to which the HAProxy of `deploy/` sends the browser of a person who logs in to an upstream."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ pytestmark = needs_haproxy
 
 @contextmanager
 def named_server(name: str) -> Generator[int]:
-    """A server that answers everything with its name; its port."""
+    """Run a server that answers every GET with its name; yield its port."""
 
     class Answer(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
@@ -31,7 +31,7 @@ def named_server(name: str) -> Generator[int]:
             self.end_headers()
             self.wfile.write(name.encode())
 
-        def log_message(self, format: str, *args: object) -> None:  # noqa: A002 - the same
+        def log_message(self, format: str, *args: object) -> None:  # noqa: A002 - the library's name
             pass
 
     server = ThreadingHTTPServer(("127.0.0.1", 0), Answer)
@@ -49,12 +49,12 @@ def balancer(tmp_path: Path) -> Generator[str]:
             text = text.replace(f"{name}:8808", f"127.0.0.1:{stack.enter_context(named_server(name))}")
         (tmp_path / "haproxy.cfg").write_text(text)
         assert HAPROXY is not None
-        words = [HAPROXY, "-db", "-f", str(tmp_path / "haproxy.cfg")]
-        program = Program(words, tmp_path / "haproxy.log", descriptors=(listener.fileno(),))
+        command = [HAPROXY, "-db", "-f", str(tmp_path / "haproxy.cfg")]
+        program = Program(command, tmp_path / "haproxy.log", descriptors=(listener.fileno(),))
         program.start()
         stack.callback(program.end, signal.SIGKILL)
         url = f"http://127.0.0.1:{listener.getsockname()[1]}"
-        # Each of them is known to be there.
+        # The balancer has found every replica.
         wait_until(lambda: all(_answer(f"{url}/connect/{name}~token") == name for name in NAMES))
         yield url
 
@@ -64,15 +64,15 @@ def _answer(url: str) -> str:
 
 
 @pytest.mark.requirement("login.replicas-links")
-def test_a_link_and_what_comes_back_go_to_the_replica_that_they_name(balancer: str) -> None:
+def test_a_link_and_its_callback_go_to_the_replica_that_they_name(balancer: str) -> None:
     for name in NAMES * 2:
-        for mark in ("~", "%7E", "%7e"):  # as programs that hand a link on may write it
+        for mark in ("~", "%7E", "%7e"):  # some programs encode the tilde
             assert _answer(f"{balancer}/connect/{name}{mark}token") == name
         assert _answer(f"{balancer}/oauth/callback?code=x~y&state={name}~secret&iss=z") == name
         assert _answer(f"{balancer}/oauth/callback?state={name}%7Esecret") == name
 
 
 @pytest.mark.requirement("login.replicas-links")
-def test_a_link_of_a_replica_that_there_is_not_goes_to_any(balancer: str) -> None:
+def test_a_link_of_an_unknown_replica_goes_to_any_replica(balancer: str) -> None:
     for link in ("/connect/r9~token", "/connect/token", "/oauth/callback", "/oauth/callback?state=r9~x"):
         assert {_answer(f"{balancer}{link}") for _ in NAMES} <= set(NAMES)

@@ -1,4 +1,4 @@
-"""Questions over replicas that share a store: asked at one, answered at another one, and counted once."""
+"""Questions of replicas that share a store: one replica asks, another one gets the answer, and it counts only once."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ import pytest
 
 from tests.interaction.network.wires import connection
 from tests.interaction.raw_clients import Message
-from tests.interaction.replicas.callers import answered, is_done, result_over
+from tests.interaction.replicas.callers import has_succeeded, result_over, with_answers
 from tests.interaction.replicas.scene import NAMES, Replicas, needs_haproxy, needs_redis, replicas
 from tests.valkey_servers import ValkeyServer
 from tests.waiting import CEILING
@@ -36,17 +36,17 @@ def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def scene(root: Path, tmp_path_factory: pytest.TempPathFactory) -> Generator[Replicas]:
-    with replicas(tmp_path_factory.mktemp("replicas"), root, {}, shares=True) as all_of_them:
-        yield all_of_them
+    with replicas(tmp_path_factory.mktemp("replicas"), root, {}, shares=True) as replica_set:
+        yield replica_set
 
 
-async def result_of(url: str, params: Mapping[str, Any], whose: str = "ada", source: str = "127.0.0.1") -> Message:
-    """What a call of 2026-07-28 comes to."""
+async def result_of(url: str, params: Mapping[str, Any], principal: str = "ada", source: str = "127.0.0.1") -> Message:
+    """Make a call of 2026-07-28 on a new connection; return its result."""
     async with connection(url, source) as wire:
-        return await result_over(wire, params, whose)
+        return await result_over(wire, params, principal)
 
 
-def writing(file: Path) -> Mapping[str, Any]:
+def write_call(file: Path) -> Mapping[str, Any]:
     return {"name": "write_file", "arguments": {"file_path": str(file), "content": "written\n"}}
 
 
@@ -54,43 +54,43 @@ async def test_ten_of_ten_questions_are_answered_at_another_replica(scene: Repli
     urls = [scene.urls[name] for name in NAMES]
     for number in range(10):
         file = root / f"question-{number}.txt"
-        asked = await result_of(urls[number % 3], writing(file))
-        done = await result_of(urls[(number + 1 + number % 2) % 3], answered(writing(file), asked))
-        assert is_done(done), done
+        question = await result_of(urls[number % 3], write_call(file))
+        result = await result_of(urls[(number + 1 + number % 2) % 3], with_answers(write_call(file), question))
+        assert has_succeeded(result), result
         assert file.read_text() == "written\n"
 
 
 async def test_questions_and_answers_find_their_way_through_the_balancer(scene: Replicas, root: Path) -> None:
     for number in range(10):
         file = root / f"balanced-{number}.txt"
-        # A client that goes from one network to another.
+        # The client's address changes, as if it moved to another network.
         first, second = f"127.0.0.{number + 1}", f"127.0.1.{number + 1}"
-        asked = await result_of(scene.url, writing(file), source=first)
-        done = await result_of(scene.url, answered(writing(file), asked), source=second)
-        assert is_done(done), done
+        question = await result_of(scene.url, write_call(file), source=first)
+        result = await result_of(scene.url, with_answers(write_call(file), question), source=second)
+        assert has_succeeded(result), result
         assert file.read_text() == "written\n"
 
 
 async def test_each_round_of_a_question_asks_the_store_once(scene: Replicas, root: Path) -> None:
     assert scene.store is not None
-    urls, params = list(scene.urls.values()), writing(root / "counted.txt")
+    urls, params = list(scene.urls.values()), write_call(root / "counted.txt")
     for url in urls[:2]:
-        await result_of(url, params)  # with its first question a replica learns the generation of the store
-    before = times_asked(scene.store)
-    asked = await result_of(urls[0], params)
-    between = times_asked(scene.store)
-    assert is_done(await result_of(urls[1], answered(params, asked)))
-    after = times_asked(scene.store)
-    # For what the user has allowed at another replica.
-    assert between - before == Counter(get=1)
-    # That nobody has spent the answer; the script of it has a GET of its own.
-    assert after - between == Counter(eval=1, get=1)
+        await result_of(url, params)  # with its first question, a replica reads the store's generation
+    counts_before = store_calls(scene.store)
+    question = await result_of(urls[0], params)
+    counts_between = store_calls(scene.store)
+    assert has_succeeded(await result_of(urls[1], with_answers(params, question)))
+    counts_after = store_calls(scene.store)
+    # The GET looks for permissions that the user gave at another replica.
+    assert counts_between - counts_before == Counter(get=1)
+    # The script checks that the answer is unspent; it contains a GET.
+    assert counts_after - counts_between == Counter(eval=1, get=1)
 
 
-def times_asked(store: ValkeyServer) -> Counter[str]:
-    """How often the store was asked by command or script."""
-    told = store.command("INFO", "commandstats").decode()
-    return Counter({name: int(count) for name, count in re.findall(r"cmdstat_(get|eval|evalsha):calls=(\d+)", told)})
+def store_calls(store: ValkeyServer) -> Counter[str]:
+    """The number of the store's GET and script calls."""
+    stats = store.command("INFO", "commandstats").decode()
+    return Counter({name: int(count) for name, count in re.findall(r"cmdstat_(get|eval|evalsha):calls=(\d+)", stats)})
 
 
 @pytest.mark.parametrize("races", RACES)
@@ -99,64 +99,66 @@ async def test_an_answer_that_reaches_all_replicas_at_once_counts_once(scene: Re
     for number in range(races):
         file = root / "raced.txt"
         file.unlink(missing_ok=True)
-        again = answered(writing(file), await result_of(scene.urls[NAMES[number % 3]], writing(file)))
+        answer = with_answers(write_call(file), await result_of(scene.urls[NAMES[number % 3]], write_call(file)))
         async with asyncio.timeout(CEILING):
-            results = await asyncio.gather(*(result_of(url, again) for url in scene.urls.values()))
-        assert [is_done(result) for result in results].count(True) == 1, results
+            results = await asyncio.gather(*(result_of(url, answer) for url in scene.urls.values()))
+        assert [has_succeeded(result) for result in results].count(True) == 1, results
 
 
-async def test_while_the_store_is_away_answers_are_refused_and_the_rest_goes_on(scene: Replicas, root: Path) -> None:
+async def test_while_the_store_is_down_answers_are_refused_and_everything_else_works(
+    scene: Replicas, root: Path
+) -> None:
     assert scene.store is not None
-    file, used = root / "away.txt", root / "used.txt"
-    asked = answered(writing(file), await result_of(scene.urls["r1"], writing(file)))
-    spent = answered(writing(used), await result_of(scene.urls["r1"], writing(used)))
-    assert is_done(await result_of(scene.urls["r2"], spent))
-    used.unlink()
+    file, spent_file = root / "away.txt", root / "used.txt"
+    fresh_answer = with_answers(write_call(file), await result_of(scene.urls["r1"], write_call(file)))
+    spent_answer = with_answers(write_call(spent_file), await result_of(scene.urls["r1"], write_call(spent_file)))
+    assert has_succeeded(await result_of(scene.urls["r2"], spent_answer))
+    spent_file.unlink()
     await anyio.to_thread.run_sync(scene.store.stop)
     try:
         for url in scene.urls.values():
-            refused = await result_of(url, asked)
-            assert refused["isError"], refused
-            assert "nothing was done" in refused["content"][0]["text"].lower()
-            read = await result_of(url, {"name": "list_directory", "arguments": {"path": str(root)}})
-            assert is_done(read), read
+            refusal = await result_of(url, fresh_answer)
+            assert refusal["isError"], refusal
+            assert "nothing was done" in refusal["content"][0]["text"].lower()
+            listing = await result_of(url, {"name": "list_directory", "arguments": {"path": str(root)}})
+            assert has_succeeded(listing), listing
         assert not file.exists()
     finally:
         await anyio.to_thread.run_sync(scene.store.start)
-    # What has counted before has counted.
-    assert not is_done(await result_of(scene.urls["r3"], spent))
-    assert not used.exists()
-    # What is asked before a replica knows that the store was away is asked again.
+    # A spent answer stays spent.
+    assert not has_succeeded(await result_of(scene.urls["r3"], spent_answer))
+    assert not spent_file.exists()
+    # A question that was asked before its replica noticed the outage must be asked again.
     async with asyncio.timeout(CEILING):
-        while not is_done(await answer_elsewhere(scene, file)):
+        while not has_succeeded(await answer_elsewhere(scene, file)):
             assert not file.exists()
     assert file.exists()
 
 
 async def answer_elsewhere(scene: Replicas, file: Path) -> Message:
-    """What comes of writing a file that is asked about at one replica, with the answer at another one."""
-    asked = await result_of(scene.urls["r2"], writing(file))
-    return await result_of(scene.urls["r3"], answered(writing(file), asked))
+    """Write a file: one replica asks, and another one gets the answer. Return the result."""
+    question = await result_of(scene.urls["r2"], write_call(file))
+    return await result_of(scene.urls["r3"], with_answers(write_call(file), question))
 
 
 async def message_of(url: str, name: str, **arguments: object) -> str:
-    """What a tool says, with a yes where it asks."""
+    """Call a tool, and accept its question if it asks one; return the text of the result."""
     params = {"name": name, "arguments": arguments}
     result = await result_of(url, params)
     if result["resultType"] == "input_required":
-        result = await result_of(url, answered(params, result))
+        result = await result_of(url, with_answers(params, result))
     return str(result["content"][0]["text"])
 
 
 @pytest.mark.requirement("store.elsewhere")
-async def test_a_job_is_told_of_by_its_replica_and_named_with_it_by_the_others(scene: Replicas) -> None:
-    here, there, _ = scene.urls.values()
-    said = await message_of(here, "run_shell_command", command="sleep 600", is_background=True)
-    found = re.search(r"bg_[0-9a-f]{8}@(\S+)", said)
-    assert found is not None, said
-    job, replica = found[0], found[1]
+async def test_only_the_replica_of_a_job_controls_it_and_the_others_name_that_replica(scene: Replicas) -> None:
+    own_url, other_url, _ = scene.urls.values()
+    message = await message_of(own_url, "run_shell_command", command="sleep 600", is_background=True)
+    match = re.search(r"bg_[0-9a-f]{8}@(\S+)", message)
+    assert match is not None, message
+    job, replica = match[0], match[1]
     for tool in ("read_background_output", "stop_background_job"):
-        refused = await message_of(there, tool, job_id=job)
-        assert f"runs on replica '{replica}'" in refused
-        assert "Nothing was done" in refused
-    assert "was ended" in await message_of(here, "stop_background_job", job_id=job)
+        refusal = await message_of(other_url, tool, job_id=job)
+        assert f"runs on replica '{replica}'" in refusal
+        assert "Nothing was done" in refusal
+    assert "was ended" in await message_of(own_url, "stop_background_job", job_id=job)

@@ -1,4 +1,4 @@
-"""The table of MCP clients: where each has its file on each system, and what our entry is in it."""
+"""The table of MCP clients: where each has its settings file on each system, and the entry for coretools-mcp in it."""
 
 from __future__ import annotations
 
@@ -61,9 +61,9 @@ def test_claude_desktop_on_windows_is_looked_for_in_its_package(tmp_path: Path) 
     environ = {"HOME": str(tmp_path), "APPDATA": str(tmp_path / "Roaming"), "LOCALAPPDATA": str(tmp_path / "Local")}
 
     def folder(package: str) -> Path:
-        made = tmp_path / "Local/Packages" / package / "LocalCache/Roaming/Claude"
-        made.mkdir(parents=True)
-        return made
+        path = tmp_path / "Local/Packages" / package / "LocalCache/Roaming/Claude"
+        path.mkdir(parents=True)
+        return path
 
     def files() -> list[str]:
         return list(client_configs(environ, "win32")["claude-desktop"].files)
@@ -95,7 +95,7 @@ SHAPES: dict[str, dict[str, Any]] = {
 
 @pytest.mark.requirement("install.entry")
 @pytest.mark.parametrize("key", CLIENTS)
-def test_the_entry_is_as_the_client_has_it_with_names_of_variables_and_no_values(key: str) -> None:
+def test_the_entry_has_the_clients_format_and_the_names_of_variables_but_no_values(key: str) -> None:
     client = CLIENTS[key]
     options = InstallOptions(key, workspaces=("/",) if client.folder == "none" else ())
     assert entry_for(client, options, ["/c"], [KEY]) == SHAPES[key]
@@ -113,29 +113,37 @@ def test_the_command_and_its_help_know_the_clients_of_the_table() -> None:
 
 
 @pytest.mark.requirement("install.entry")
-def test_the_variables_are_those_that_are_set_and_used_by_us_or_by_the_servers_behind_us(tmp_path: Path) -> None:
-    own = tmp_path / ".config/coretools-mcp/settings.json"
-    own.parent.mkdir(parents=True)
-    own.write_text(
+def test_the_entry_needs_the_variables_that_are_set_and_used_by_this_server_or_its_upstreams(tmp_path: Path) -> None:
+    settings_file = tmp_path / ".config/coretools-mcp/settings.json"
+    settings_file.parent.mkdir(parents=True)
+    settings_file.write_text(
         '{"mcpServers": {"a": {"command": "x", "args": ["${A}$$B"], "inheritEnv": ["C"], "env": {"D": "$D"}}}}'
     )
     certificates = ["SSL_CERT_FILE", "SSL_CERT_DIR", "NODE_EXTRA_CA_CERTS", "REQUESTS_CA_BUNDLE"]
     environ = {"HOME": str(tmp_path), "PATH": "/", **dict.fromkeys("ABCDE", "1"), KEY: "k", "CORETOOLS_MCP_TOKEN": "t"}
     environ |= dict.fromkeys(certificates, "/c")
-    moved = {"b": {"command": "x", "headers": {"X": "${E:-none} ${F}"}}}
-    assert needed_variables(environ, moved) == [KEY, "CORETOOLS_MCP_TOKEN", *certificates, "A", "C", "D", "E"]
+    imported_entries = {"b": {"command": "x", "headers": {"X": "${E:-none} ${F}"}}}
+    assert needed_variables(environ, imported_entries) == [
+        KEY,
+        "CORETOOLS_MCP_TOKEN",
+        *certificates,
+        "A",
+        "C",
+        "D",
+        "E",
+    ]
     entry = entry_for(CLIENTS["gemini"], InstallOptions("gemini"), ["/c"], certificates)
     assert entry["env"] == {name: f"${name}" for name in certificates if name != "REQUESTS_CA_BUNDLE"}
 
 
 @pytest.mark.requirement("install.entry")
 @pytest.mark.parametrize("name", ["MY_CERT", "DB_PASSWD", "AWS_CREDS", "PRIVATE_HOST", "GH_TOKEN"])
-def test_what_gemini_cli_drops_for_its_name_is_named_in_the_entry(name: str) -> None:
+def test_variables_whose_names_gemini_cli_drops_are_in_the_entry(name: str) -> None:
     assert entry_for(CLIENTS["gemini"], InstallOptions("gemini"), ["/c"], [name])["env"] == {name: f"${name}"}
 
 
 @pytest.mark.requirement("install.command")
-def test_the_command_is_the_link_that_outlives_upgrades_else_the_script_of_the_environment(tmp_path: Path) -> None:
+def test_the_command_is_the_link_that_survives_upgrades_or_else_the_script_of_the_environment(tmp_path: Path) -> None:
     home = tmp_path.resolve()
     environ, prefix = {"HOME": str(home)}, home / "tools/coretools-mcp"
     interpreter = str(prefix / "bin/python")
@@ -163,21 +171,21 @@ def test_a_path_in_a_cache_is_never_written(tmp_path: Path, prefix: str) -> None
         lasting_command(environ, str(folder), str(folder / "bin/python"))
     uv = home / "uv-program"
     uv.write_text("")
-    found = lasting_command({**environ, "UV": str(uv)}, str(folder), str(folder / "bin/python"))
-    assert found == [str(uv), "tool", "run", "coretools-mcp"]
+    command = lasting_command({**environ, "UV": str(uv)}, str(folder), str(folder / "bin/python"))
+    assert command == [str(uv), "tool", "run", "coretools-mcp"]
 
 
 @pytest.mark.requirement("install.table")
 @pytest.mark.parametrize(
-    ("variable", "reached"),
+    ("variable", "clients"),
     [
         ("PATH", set(CLIENTS)),
         (KEY, {"claude-code", "vscode", "qwen", "zed", "opencode"}),
         ("LANGUAGE", {"claude-code", "vscode", "qwen", "zed", "gemini", "opencode"}),
     ],
 )
-def test_what_reaches_a_server_is_by_the_rule_of_its_client(variable: str, reached: set[str]) -> None:
-    assert {key for key, client in CLIENTS.items() if client.reaches_a_server(variable)} == reached
+def test_each_client_decides_which_variables_reach_a_server(variable: str, clients: set[str]) -> None:
+    assert {key for key, client in CLIENTS.items() if client.reaches_a_server(variable)} == clients
 
 
 @pytest.mark.requirement("install.table")
@@ -236,13 +244,13 @@ def test_servers_of_codex_keep_their_times_their_variables_and_their_headers(tmp
     }
     headers = {"A": "$$b", "C": "${D}", "Authorization": "Bearer ${TOKEN}"}
     assert servers["remote"] == {"url": "https://example.org/mcp", "headers": headers}
-    named = read_servers(str(file), None, diagnostics)
-    assert {**named["local"], "args": ["$$5"]} == servers["local"]
+    servers_without_client = read_servers(str(file), None, diagnostics)
+    assert {**servers_without_client["local"], "args": ["$$5"]} == servers["local"]
     assert diagnostics.warnings == []
 
 
 @pytest.mark.requirement("cli.config.import")
-def test_servers_of_zed_and_windsurf_become_ours(tmp_path: Path) -> None:
+def test_servers_of_zed_and_windsurf_are_converted(tmp_path: Path) -> None:
     zed, windsurf = tmp_path / "settings.json", tmp_path / "mcp_config.json"
     zed.write_text('{"context_servers": {"a": {"source": "custom", "command": {"path": "x", "args": ["y"],},},}}')
     windsurf.write_text('{"mcpServers": {"a": {"serverUrl": "https://example.org/", "disabledTools": ["b"]}}}')
@@ -253,12 +261,12 @@ def test_servers_of_zed_and_windsurf_become_ours(tmp_path: Path) -> None:
 
 @pytest.mark.requirement("login.settings")
 @pytest.mark.parametrize("client", ["claude-code", "qwen", "gemini"])
-def test_the_login_of_a_server_is_taken_as_far_as_it_is_known_here(client: str, tmp_path: Path) -> None:
+def test_the_known_login_settings_of_a_server_are_imported(client: str, tmp_path: Path) -> None:
     file, diagnostics = tmp_path / "settings.json", Diagnostics()
-    known = {"clientId": "app", "clientSecret": "${SECRET}", "callbackPort": 8123, "scopes": "read write"}
-    login = known | {"tokenUrl": "https://h/token", "authServerMetadataUrl": "https://h/.well-known"}
+    known_keys = {"clientId": "app", "clientSecret": "${SECRET}", "callbackPort": 8123, "scopes": "read write"}
+    login = known_keys | {"tokenUrl": "https://h/token", "authServerMetadataUrl": "https://h/.well-known"}
     file.write_text(json.dumps({"mcpServers": {"a": {"url": "https://h/mcp", "oauth": login}}}))
-    expected = {"url": "https://h/mcp", "oauth": known | {"scopes": ["read", "write"]}}
+    expected = {"url": "https://h/mcp", "oauth": known_keys | {"scopes": ["read", "write"]}}
     assert read_servers(str(file), CLIENTS[client], diagnostics) == {"a": expected}
     assert diagnostics.warnings == [
         f"{file}: a.oauth.{key} has no counterpart here and was ignored."
@@ -267,7 +275,7 @@ def test_the_login_of_a_server_is_taken_as_far_as_it_is_known_here(client: str, 
 
 
 @pytest.mark.requirement("install.table")
-def test_no_file_of_a_person_is_below_the_working_folder() -> None:
+def test_no_settings_file_of_a_client_is_below_the_working_folder() -> None:
     environ: dict[str, str] = dict.fromkeys(
         ("HOME", "APPDATA", "LOCALAPPDATA", "XDG_CONFIG_HOME", "CODEX_HOME"), "relative"
     )

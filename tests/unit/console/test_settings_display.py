@@ -1,4 +1,4 @@
-"""What `config show` tells of command lines and connection strings: everything but the secrets."""
+"""`config show` shows command lines and connection strings without their secrets."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ ARGS = ("mcpServers", "docs", "args")
 
 @pytest.mark.requirement("cli.config.show")
 @each_of(
-    ("words", "shown"),
+    ("words", "output"),
     [
         (["--pw", "hunter2"], ["--pw", HIDDEN]),
         (["--bearer", "hunter2"], ["--bearer", HIDDEN]),
@@ -38,8 +38,8 @@ ARGS = ("mcpServers", "docs", "args")
         (["--key=hunter2", "plain", "--mode=slow"], [f"--key={HIDDEN}", "plain", "--mode=slow"]),
     ],
 )
-def test_a_word_is_judged_with_the_option_before_it(words: list[str], shown: list[str]) -> None:
-    assert shown_value(ARGS, words) == shown
+def test_a_word_is_judged_with_the_option_before_it(words: list[str], output: list[str]) -> None:
+    assert shown_value(ARGS, words) == output
 
 
 @pytest.mark.requirement("cli.config.show")
@@ -58,24 +58,24 @@ def test_words_without_a_secret_stay_as_they_are(words: list[str]) -> None:
 
 @pytest.mark.requirement("cli.config.show")
 def test_variables_that_hold_passwords_are_known_by_their_names() -> None:
-    given: dict[str, Any] = {"MYSQL_PWD": "hunter2", "PGPASS": "hunter2", "X_PW": "hunter2", "PWD": "/srv"}
-    hidden = dict.fromkeys(("MYSQL_PWD", "PGPASS", "X_PW"), HIDDEN)
-    assert shown_value(("shell", "env"), given) == {**hidden, "PWD": "/srv"}
+    variables: dict[str, Any] = {"MYSQL_PWD": "hunter2", "PGPASS": "hunter2", "X_PW": "hunter2", "PWD": "/srv"}
+    hidden_variables = dict.fromkeys(("MYSQL_PWD", "PGPASS", "X_PW"), HIDDEN)
+    assert shown_value(("shell", "env"), variables) == {**hidden_variables, "PWD": "/srv"}
 
 
 @pytest.mark.requirement("login.settings")
 def test_the_secrets_of_a_login_are_hidden_and_its_other_texts_are_not() -> None:
-    given = {"clientId": "app", "clientSecret": "hunter2", "privateKey": "-----BEGIN\nx", "scopes": ["read"]}
-    hidden = {**given, "clientSecret": HIDDEN, "privateKey": HIDDEN}
-    assert shown_value(("mcpServers", "a", "oauth"), given) == hidden
-    described = describe_entry({"url": "https://h/mcp", "oauth": given})
-    assert '"clientId": "app"' in described
-    assert "hunter2" not in described
-    assert "BEGIN" not in described
+    login = {"clientId": "app", "clientSecret": "hunter2", "privateKey": "-----BEGIN\nx", "scopes": ["read"]}
+    login_without_secrets = {**login, "clientSecret": HIDDEN, "privateKey": HIDDEN}
+    assert shown_value(("mcpServers", "a", "oauth"), login) == login_without_secrets
+    text = describe_entry({"url": "https://h/mcp", "oauth": login})
+    assert '"clientId": "app"' in text
+    assert "hunter2" not in text
+    assert "BEGIN" not in text
 
 
 @pytest.mark.requirement("cli.config.show")
-def test_items_that_are_no_texts_are_shown_too() -> None:
+def test_items_that_are_not_strings_are_shown_too() -> None:
     assert shown_value(("x",), [1, None, {"apiKey": "hunter2"}, ["--pw", "hunter2"]]) == [
         1,
         None,

@@ -12,6 +12,6 @@ from tests.unit.discovery.custom_tools import CustomTools, custom_tools
 
 @pytest.fixture
 async def tools(root: Path, tmp_path: Path) -> AsyncGenerator[CustomTools]:
-    """A discovery with working commands."""
-    async with custom_tools(root, tmp_path) as made:
-        yield made
+    """Custom tools with working commands."""
+    async with custom_tools(root, tmp_path) as working_tools:
+        yield working_tools

@@ -1,4 +1,4 @@
-"""An operator's commands on a real runner, and a client that calls what they offer."""
+"""An operator's discovery and call commands on a real runner, and a client that calls the discovered tools."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ RESERVED = frozenset({"read_file", "replace", "Bash"})
 
 
 def text_of(result: ToolResult) -> str:
-    """The text for the model."""
+    """Return the text for the model."""
     assert isinstance(result.llm_content, list)
     (text,) = [part for part in result.llm_content if isinstance(part, TextPart)]
     return text.text
@@ -38,17 +38,17 @@ def text_of(result: ToolResult) -> str:
 
 @dataclass
 class CustomTools:
-    """A discovery, and one client.
+    """The discovery of custom tools, and one client that calls them.
 
     Args:
-        file: What the discovery command prints.
-        settings: The commands.
+        file: The discovery command prints this file.
+        settings: The discovery and call commands.
         registry: Where the tools are published.
-        discovery: Finds them.
-        context: What tools are given.
-        starter: Knows all processes that were started.
-        told: The progress that the client was told.
-        changes: How often the registry has changed.
+        discovery: Finds the tools.
+        context: The context of each tool call.
+        starter: Starts and records all processes.
+        progress_messages: The progress messages that the client received.
+        changes: One item for each change of the registry.
     """
 
     file: Path
@@ -57,11 +57,11 @@ class CustomTools:
     discovery: Discovery
     context: ToolContext
     starter: RecordingStarter
-    told: list[str] = field(default_factory=list[str])
+    progress_messages: list[str] = field(default_factory=list[str])
     changes: list[None] = field(default_factory=list[None])
 
     def declare(self, *declarations: Any) -> None:
-        """Let the discovery command print these from now on."""
+        """Make the discovery command print these declarations from now on."""
         self.file.write_text(json.dumps(declarations))
 
     async def discover(self, *declarations: Any) -> DiscoveryState:
@@ -71,18 +71,18 @@ class CustomTools:
             return await self.discovery.refresh()
 
     async def tool(self, name: str, **schema: Any) -> BaseTool[Any]:
-        """A tool that was declared with these parameters."""
+        """Declare a tool with these parameters, and return it."""
         await self.discover({"name": name, "description": "A tool.", "parametersJsonSchema": schema or None})
         return next(iter(self.registry.get_all_tools()))
 
     async def call(self, name: str, **arguments: Any) -> ToolResult:
-        """Declare a tool, and call it as the flow does."""
+        """Declare a tool, and call it as the call flow does."""
         tool = await self.tool(name)
         with anyio.fail_after(CEILING):
             return await tool.execute(tool.validate_tool_params(arguments), self.context)
 
     async def error_of(self, name: str, **arguments: Any) -> ToolError:
-        """Call a tool that fails."""
+        """Call a tool that fails, and return its error."""
         try:
             result = await self.call(name, **arguments)
         except ToolError as error:
@@ -90,38 +90,38 @@ class CustomTools:
         raise AssertionError(result)
 
     def running(self) -> list[int]:
-        """All processes that run of what was started."""
-        return [pid for process in self.starter.started for pid in session_of(process.pid)]
+        """Return all running processes in the sessions of the started commands."""
+        return [pid for process in self.starter.processes for pid in session_of(process.pid)]
 
 
 @asynccontextmanager
 async def custom_tools(
-    root: Path, folders_in: Path, *, environment: Mapping[str, str] = ENVIRONMENT, **settings: Any
+    root: Path, folders_parent: Path, *, environment: Mapping[str, str] = ENVIRONMENT, **settings: Any
 ) -> AsyncGenerator[CustomTools]:
-    """A discovery that has not begun; at the end nothing of it may run."""
-    file = folders_in / "declarations.json"
+    """Yield custom tools that are not discovered yet. At the end, none of their processes may be running."""
+    file = folders_parent / "declarations.json"
     starter = RecordingStarter()
-    folders = PrivateFolders(str(folders_in))
+    folders = PrivateFolders(str(folders_parent))
     runner = ProgramRunner(starter, folders)
-    given = DiscoverySettings((*PEER, "list", str(file)), CALL, call_seconds=CEILING)
-    wanted = replace(given, **settings)
+    defaults = DiscoverySettings((*PEER, "list", str(file)), CALL, call_seconds=CEILING)
+    discovery_settings = replace(defaults, **settings)
     registry = ToolRegistry()
     site = ProgramSite(lambda: runner, environment, str(root), (str(root),))
-    discovery = Discovery(wanted, registry, site, RESERVED, 1.0)
-    told: list[str] = []
+    discovery = Discovery(discovery_settings, registry, site, RESERVED, 1.0)
+    messages: list[str] = []
     changes: list[None] = []
     registry.on_change(lambda: changes.append(None))
 
-    async def progress(done: float, total: float | None, message: str) -> None:
-        told.append(message)
+    async def progress(byte_count: float, total: float | None, message: str) -> None:
+        messages.append(message)
 
     context = ToolContext(Workspace([str(root)]), Limits(), ClientState("test"), progress=progress)
-    tools = CustomTools(file, wanted, registry, discovery, context, starter, told, changes)
+    tools = CustomTools(file, discovery_settings, registry, discovery, context, starter, messages, changes)
     try:
         yield tools
     finally:
         with anyio.fail_after(CEILING, shield=True):
             await folders.aclose()
-            left = tools.running()
+            leftovers = tools.running()
             await starter.aclose()
-    assert left == []
+    assert leftovers == []

@@ -1,4 +1,4 @@
-"""Calls of custom tools: what the call command is given, and what becomes of what it prints."""
+"""Calls of custom tools: what the call command receives, and how its output becomes the result."""
 
 from __future__ import annotations
 
@@ -22,35 +22,35 @@ from tools.discovery.custom_tool_call import FAILED
 
 pytestmark = pytest.mark.anyio
 
-HARD = "größe 'n\" $(x)"
-"""A name that a shell would not leave alone."""
+AWKWARD_NAME = "größe 'n\" $(x)"
+"""A tool name that a shell would change."""
 
 
 @pytest.mark.requirement("discovered.call")
 async def test_the_name_is_the_last_argument_and_the_arguments_are_json_on_standard_input(tools: CustomTools) -> None:
-    given = {"text": 'it\'s "two"\nlines; $(rm -rf x)', "n": 1.5, "list": [None, {"ä": True}]}
-    said = (await tools.call("tell", **given)).structured
-    assert said is not None
-    assert said["argv"] == ["tell"]
-    assert json.loads(said["given"]) == given
+    arguments = {"text": 'it\'s "two"\nlines; $(rm -rf x)', "n": 1.5, "list": [None, {"ä": True}]}
+    report = (await tools.call("tell", **arguments)).structured
+    assert report is not None
+    assert report["argv"] == ["tell"]
+    assert json.loads(report["given"]) == arguments
 
 
 @pytest.mark.requirement("discovered.call")
 async def test_the_command_is_given_the_name_as_it_was_declared(tools: CustomTools) -> None:
-    said = (await tools.call(HARD)).structured
-    assert said is not None
-    assert said["argv"] == [HARD]
-    assert said["given"] == "{}"
+    report = (await tools.call(AWKWARD_NAME)).structured
+    assert report is not None
+    assert report["argv"] == [AWKWARD_NAME]
+    assert report["given"] == "{}"
 
 
 @pytest.mark.requirement("discovered.call")
 async def test_a_command_runs_in_the_operators_folder_with_the_environment_of_commands(
     tools: CustomTools, root: Path
 ) -> None:
-    said = (await tools.call("tell")).structured
-    assert said is not None
-    assert said["folder"] == str(root)
-    assert set(said["environment"]) <= {*ENVIRONMENT, "LC_CTYPE"}
+    report = (await tools.call("tell")).structured
+    assert report is not None
+    assert report["folder"] == str(root)
+    assert set(report["environment"]) <= {*ENVIRONMENT, "LC_CTYPE"}
 
 
 @pytest.mark.requirement("discovered.call")
@@ -82,7 +82,7 @@ async def test_a_program_named_alone_is_not_taken_from_the_workspace(root: Path,
 
 
 @pytest.mark.requirement("discovered.call.program")
-async def test_a_program_that_the_system_cannot_start_is_told(root: Path, tmp_path: Path) -> None:
+async def test_a_program_that_the_system_cannot_start_is_reported(root: Path, tmp_path: Path) -> None:
     program = root / "call"
     program.write_text("#!/no/such/interpreter\n")
     program.chmod(0o755)
@@ -93,7 +93,7 @@ async def test_a_program_that_the_system_cannot_start_is_told(root: Path, tmp_pa
 
 
 @pytest.mark.requirement("discovered.result.text")
-async def test_what_a_tool_prints_is_its_result(tools: CustomTools) -> None:
+async def test_the_output_of_a_tool_is_its_result(tools: CustomTools) -> None:
     result = await tools.call("verdict", text="plain\n  text [1]")
     assert text_of(result) == "plain\n  text [1]"
     assert result.structured is None
@@ -101,7 +101,7 @@ async def test_what_a_tool_prints_is_its_result(tools: CustomTools) -> None:
 
 
 @pytest.mark.requirement("discovered.result.text")
-async def test_words_on_standard_error_alone_are_told_where_nothing_else_is(tools: CustomTools) -> None:
+async def test_standard_error_is_shown_if_standard_output_is_empty(tools: CustomTools) -> None:
     assert text_of(await tools.call("whisper")) == "Stdout: (empty)\nStderr: all is well"
 
 
@@ -116,7 +116,7 @@ TEXTS = ("[1, 2]", '{"a": NaN}', '{"a": 1e999}', '{"a": 1} more', '{"a": "\\ud80
 
 
 @pytest.mark.requirement("discovered.result")
-async def test_what_is_no_object_or_cannot_be_sent_on_stays_text(tools: CustomTools) -> None:
+async def test_output_that_is_no_object_or_cannot_be_passed_on_stays_text(tools: CustomTools) -> None:
     with all_cases() as case:
         for text in TEXTS:
             with case(text):
@@ -144,13 +144,13 @@ async def test_mcp_content_passes_through(tools: CustomTools) -> None:
 
 
 @pytest.mark.requirement("discovered.result")
-async def test_a_failure_in_the_shape_of_mcp_stays_one(tools: CustomTools) -> None:
-    said = {"content": [{"type": "text", "text": "no such ticket", "extra": 1}], "isError": True}
-    result = await tools.call("verdict", text=json.dumps(said))
+async def test_an_mcp_error_result_stays_an_error(tools: CustomTools) -> None:
+    output = {"content": [{"type": "text", "text": "no such ticket", "extra": 1}], "isError": True}
+    result = await tools.call("verdict", text=json.dumps(output))
     assert result.verbatim == {"content": [{"type": "text", "text": "no such ticket"}], "isError": True}
 
 
-LOOKING_LIKE_CONTENT: list[Any] = [
+NEAR_CONTENT: list[Any] = [
     {"content": "a string"},
     {"content": []},
     {"content": [{"type": "text"}]},
@@ -165,15 +165,15 @@ LOOKING_LIKE_CONTENT: list[Any] = [
 @pytest.mark.requirement("discovered.result")
 async def test_an_object_that_only_looks_like_mcp_content_is_an_object(tools: CustomTools) -> None:
     with all_cases() as case:
-        for said in LOOKING_LIKE_CONTENT:
-            with case(said):
-                result = await tools.call("verdict", text=json.dumps(said))
+        for output in NEAR_CONTENT:
+            with case(output):
+                result = await tools.call("verdict", text=json.dumps(output))
                 assert result.verbatim is None
-                assert result.structured == said
+                assert result.structured == output
 
 
 @pytest.mark.requirement("discovered.result.text")
-async def test_of_a_long_output_the_ends_are_shown_and_the_file(tools: CustomTools) -> None:
+async def test_both_ends_of_a_long_output_are_shown_with_the_file(tools: CustomTools) -> None:
     result = await tools.call("lines", count=10_000)
     assert isinstance(result.llm_content, list)
     link = result.llm_content[1]
@@ -205,7 +205,7 @@ async def test_binary_output_is_not_shown(tools: CustomTools) -> None:
 
 
 @pytest.mark.requirement("discovered.failure")
-async def test_a_failure_is_told_in_five_labelled_lines(tools: CustomTools) -> None:
+async def test_a_failure_is_reported_in_five_labelled_lines(tools: CustomTools) -> None:
     error = await tools.error_of("fail")
     assert error.code is ToolErrorType.DISCOVERED_TOOL_EXECUTION_ERROR
     assert error.message.splitlines()[1:] == [
@@ -218,15 +218,13 @@ async def test_a_failure_is_told_in_five_labelled_lines(tools: CustomTools) -> N
 
 
 @pytest.mark.requirement("discovered.failure")
-async def test_a_signal_is_told(tools: CustomTools) -> None:
+async def test_a_signal_is_reported(tools: CustomTools) -> None:
     message = (await tools.error_of("kill")).message
     assert message.endswith(f"Stdout: (empty)\nStderr: (empty)\nError: {FAILED}\nExit Code: (none)\nSignal: SIGKILL")
 
 
 @pytest.mark.requirement("discovered.failure")
-async def test_words_on_standard_error_are_a_failure_only_where_the_operator_says_so(
-    root: Path, tmp_path: Path
-) -> None:
+async def test_output_on_standard_error_is_a_failure_only_in_strict_mode(root: Path, tmp_path: Path) -> None:
     async with custom_tools(root, tmp_path, strict=True) as tools:
         message = (await tools.error_of("verdict", text="fine")).message
         assert "Stdout: fine\nStderr: a word beside\nError: it wrote to standard error" in message
@@ -235,7 +233,7 @@ async def test_words_on_standard_error_are_a_failure_only_where_the_operator_say
 
 
 @pytest.mark.requirement("discovered.limits")
-async def test_a_tool_that_takes_too_long_is_ended_with_all_it_started(root: Path, tmp_path: Path) -> None:
+async def test_a_tool_that_takes_too_long_is_ended_with_all_its_processes(root: Path, tmp_path: Path) -> None:
     file = tmp_path / "pids"
     async with custom_tools(root, tmp_path, call_seconds=1.0) as tools:
         message = (await tools.error_of("linger", file=str(file))).message
@@ -244,7 +242,7 @@ async def test_a_tool_that_takes_too_long_is_ended_with_all_it_started(root: Pat
 
 
 @pytest.mark.requirement("discovered.limits")
-async def test_a_cancelled_call_ends_all_that_it_started(tools: CustomTools, tmp_path: Path) -> None:
+async def test_a_cancelled_call_ends_all_its_processes(tools: CustomTools, tmp_path: Path) -> None:
     file = tmp_path / "pids"
     tool = await tools.tool("linger")
     with anyio.fail_after(CEILING):
@@ -256,7 +254,7 @@ async def test_a_cancelled_call_ends_all_that_it_started(tools: CustomTools, tmp
 
 
 @pytest.mark.requirement("discovered.limits")
-async def test_what_a_tool_leaves_behind_is_ended(tools: CustomTools) -> None:
+async def test_processes_that_a_tool_leaves_behind_are_ended(tools: CustomTools) -> None:
     await until_ended([int(text_of(await tools.call("leave")))])
 
 
@@ -267,12 +265,12 @@ async def test_lines_on_standard_error_are_progress(tools: CustomTools, tmp_path
     with anyio.fail_after(CEILING):
         async with anyio.create_task_group() as group:
             group.start_soon(tool.execute, {"file": str(file)}, tools.context)
-            await until(lambda: "step one" in tools.told)
+            await until(lambda: "step one" in tools.progress_messages)
             file.touch()
 
 
 @pytest.mark.requirement("discovered.arguments")
-async def test_arguments_are_held_against_the_schema(tools: CustomTools) -> None:
+async def test_arguments_are_checked_against_the_schema(tools: CustomTools) -> None:
     tool = await tools.tool(
         "echo",
         type="object",
@@ -280,24 +278,24 @@ async def test_arguments_are_held_against_the_schema(tools: CustomTools) -> None
         required=["count"],
         additionalProperties=False,
     )
-    for arguments, said in (
+    for arguments, problem in (
         ({}, "'count' is a required property."),
         ({"count": 10}, "'count' must satisfy maximum 9, got 10."),
         ({"count": "many"}, '\'count\' must satisfy type "integer", got "many".'),
         ({"count": 1, "kind": "c"}, '\'kind\' must satisfy enum ["a", "b"], got "c".'),
         ({"count": 1, "other": 1}, "Additional properties are not allowed ('other' was unexpected)."),
     ):
-        with pytest.raises(InvalidToolParamsError) as refused:
+        with pytest.raises(InvalidToolParamsError) as refusal:
             tool.validate_tool_params(arguments)
-        assert refused.value.message.endswith(f"nothing was done: {said} Accepted: count, kind.")
+        assert refusal.value.message.endswith(f"nothing was done: {problem} Accepted: count, kind.")
 
 
 @pytest.mark.requirement("discovered.arguments")
-async def test_values_written_as_text_are_read_where_the_schema_wants_them(tools: CustomTools) -> None:
+async def test_values_written_as_text_are_converted_to_the_types_of_the_schema(tools: CustomTools) -> None:
     types = {"n": "integer", "b": "boolean", "o": "object", "s": "string", "l": "array"}
     tool = await tools.tool("echo", type="object", properties={name: {"type": kind} for name, kind in types.items()})
-    given = {"n": "7", "b": "true", "o": '{"a": 1}', "s": "5", "l": None}
-    assert tool.validate_tool_params(given) == {"n": 7, "b": True, "o": {"a": 1}, "s": "5"}
+    arguments = {"n": "7", "b": "true", "o": '{"a": 1}', "s": "5", "l": None}
+    assert tool.validate_tool_params(arguments) == {"n": 7, "b": True, "o": {"a": 1}, "s": "5"}
 
 
 @pytest.mark.requirement("discovered.arguments")
@@ -305,10 +303,10 @@ async def test_very_many_values_are_checked_before_anything_runs(tools: CustomTo
     tool = await tools.tool("echo", type="object", properties={"rows": {"items": {"type": "integer"}}})
     rows: list[Any] = [*range(5_000), "x"]
     params = tool.validate_tool_params({"rows": rows})
-    started = len(tools.starter.started)
+    process_count = len(tools.starter.processes)
     with pytest.raises(InvalidToolParamsError, match=r"'rows\.5000' must satisfy type"):
         await tool.execute(params, tools.context)
-    assert len(tools.starter.started) == started
+    assert len(tools.starter.processes) == process_count
     assert json.loads(text_of(await tool.execute({"rows": rows[:100]}, tools.context))) == {"rows": rows[:100]}
 
 
@@ -333,7 +331,7 @@ async def test_secrets_in_the_command_are_not_shown(root: Path, tmp_path: Path) 
 
 
 @pytest.mark.requirement("discovered.consent")
-async def test_a_custom_tool_may_do_anything_as_far_as_clients_are_told(tools: CustomTools) -> None:
+async def test_clients_are_told_that_a_custom_tool_may_do_anything(tools: CustomTools) -> None:
     tool = await tools.tool("echo")
     behaviour = tool.behaviour
     assert (behaviour.read_only, behaviour.destructive, behaviour.idempotent, behaviour.open_world) == (

@@ -1,4 +1,4 @@
-"""A custom tool keeps the one contract of all tools: declared, validated, described, asked about, carried out."""
+"""A custom tool follows the contract of all tools: it is declared, validated, described, asked about and executed."""
 
 from __future__ import annotations
 
@@ -52,45 +52,45 @@ async def test_a_custom_tool_is_declared_like_any_other(tools: CustomTools) -> N
 @pytest.mark.requirement("discovered.consent")
 async def test_validating_describing_and_asking_run_nothing(tools: CustomTools) -> None:
     tool = await echo(tools)
-    started = len(tools.starter.started)
+    process_count = len(tools.starter.processes)
     with pytest.raises(InvalidToolParamsError, match="text"):
         tool.validate_tool_params({})
     params = tool.validate_tool_params({"text": "hello\nthere"})
     assert params == {"text": "hello\nthere"}
-    said = tool.get_description(params, tools.context)
-    assert "echo" in said
-    assert "\n" not in said
-    assert tool.get_description(params, tools.context) == said
-    asked = await tool.should_confirm_execute(params, tools.context)
-    assert asked is not None
-    assert await tool.should_confirm_execute(params, tools.context) == asked
-    assert len(tools.starter.started) == started
+    description = tool.get_description(params, tools.context)
+    assert "echo" in description
+    assert "\n" not in description
+    assert tool.get_description(params, tools.context) == description
+    details = await tool.should_confirm_execute(params, tools.context)
+    assert details is not None
+    assert await tool.should_confirm_execute(params, tools.context) == details
+    assert len(tools.starter.processes) == process_count
 
 
 @pytest.mark.requirement("discovered.consent")
 @pytest.mark.parametrize("decision", [Decision.ONCE, Decision.DENY])
-async def test_a_call_goes_the_way_of_every_call(tools: CustomTools, decision: Decision) -> None:
+async def test_a_call_of_a_custom_tool_is_handled_like_any_other_call(tools: CustomTools, decision: Decision) -> None:
     await echo(tools)
-    started = len(tools.starter.started)
+    process_count = len(tools.starter.processes)
     person = Person(Answer(decision))
     flow = ToolRunner(tools.registry, PermissionPolicy())
     result = await flow.run(FunctionCall("echo", {"text": "hi"}), tools.context, person)
     assert isinstance(result, ToolResult)
     assert len(person.questions) == 1
-    is_done = decision is Decision.ONCE
-    assert len(tools.starter.started) - started == int(is_done)
-    assert (result.error is None) is is_done
-    if is_done:
+    is_allowed = decision is Decision.ONCE
+    assert len(tools.starter.processes) - process_count == int(is_allowed)
+    assert (result.error is None) is is_allowed
+    if is_allowed:
         assert json.loads(text_of(result)) == {"text": "hi"}
 
 
 @pytest.mark.requirement("discovered.consent")
 async def test_a_call_that_was_cancelled_runs_nothing(tools: CustomTools) -> None:
     tool = await echo(tools)
-    started = len(tools.starter.started)
+    process_count = len(tools.starter.processes)
     signal = AbortSignal()
     signal.abort()
-    with pytest.raises(ToolError) as caught:
+    with pytest.raises(ToolError) as error_info:
         await tool.execute({"text": "hi"}, replace(tools.context, signal=signal))
-    assert caught.value.code is ToolErrorType.CANCELLED
-    assert len(tools.starter.started) == started
+    assert error_info.value.code is ToolErrorType.CANCELLED
+    assert len(tools.starter.processes) == process_count

@@ -1,4 +1,4 @@
-"""What is made of declarations: the shapes that are taken, and what is left out with a warning."""
+"""Reading tool declarations: which shapes are accepted, and which declarations are left out with a warning."""
 
 from __future__ import annotations
 
@@ -19,23 +19,23 @@ from tools.discovery.custom_tool_declarations import (
 RESERVED = frozenset({"read_file", "replace"})
 DEEP: Any = json.loads("[" * 60 + "]" * 60)
 HUGE = 123.25
-"""Stands for a number that Python reads and JSON cannot hold."""
+"""A placeholder for 1e999, which Python reads as infinity, although JSON has no such number."""
 
 
 def read(*declarations: Any) -> Declarations:
-    """Read an array of these."""
+    """Read an array of these declarations."""
     return read_declarations(json.dumps(declarations).encode(), RESERVED)
 
 
 def schema_of(declaration: Any) -> Any:
-    """The published schema of a tool with these fields."""
-    found = read({"name": "t", **declaration})
-    assert found.warnings == []
-    return found.tools["t"].schema
+    """Return the published schema of a tool that is declared with these fields."""
+    result = read({"name": "t", **declaration})
+    assert result.warnings == []
+    return result.tools["t"].schema
 
 
 def warning_of(*declarations: Any) -> str:
-    """The only warning."""
+    """Return the only warning about these declarations."""
     (warning,) = read(*declarations).warnings
     return warning
 
@@ -43,10 +43,10 @@ def warning_of(*declarations: Any) -> str:
 @pytest.mark.parametrize("wrapper", ["function_declarations", "functionDeclarations"])
 @pytest.mark.requirement("discovered.declarations")
 def test_declarations_stand_alone_or_in_wrapper_objects(wrapper: str) -> None:
-    found = read({"name": "a"}, {wrapper: [{"name": "b"}, {"name": "c"}]}, {"name": "d"})
-    assert list(found.tools) == ["a", "b", "c", "d"]
-    alone = read_declarations(json.dumps({wrapper: [{"name": "b"}]}).encode(), RESERVED)
-    assert list(alone.tools) == ["b"]
+    result = read({"name": "a"}, {wrapper: [{"name": "b"}, {"name": "c"}]}, {"name": "d"})
+    assert list(result.tools) == ["a", "b", "c", "d"]
+    lone_wrapper = read_declarations(json.dumps({wrapper: [{"name": "b"}]}).encode(), RESERVED)
+    assert list(lone_wrapper.tools) == ["b"]
 
 
 @pytest.mark.parametrize(
@@ -60,15 +60,15 @@ def test_the_schema_is_found_under_each_of_its_names(key: str) -> None:
 
 @pytest.mark.requirement("discovered.declarations")
 def test_a_tool_without_parameters_has_the_schema_of_an_empty_object() -> None:
-    empty: Any = {"type": "object", "properties": {}}
-    assert schema_of({}) == empty
-    assert schema_of({"parameters": None}) == empty
-    assert schema_of({"parameters": {}}) == empty
+    empty_schema: Any = {"type": "object", "properties": {}}
+    assert schema_of({}) == empty_schema
+    assert schema_of({"parameters": None}) == empty_schema
+    assert schema_of({"parameters": {}}) == empty_schema
 
 
 @pytest.mark.requirement("discovered.declarations.gemini")
 def test_the_dialect_of_the_gemini_api_becomes_json_schema() -> None:
-    declared = {
+    schema = {
         "type": "OBJECT",
         "nullable": None,
         "properties": {
@@ -79,7 +79,7 @@ def test_the_dialect_of_the_gemini_api_becomes_json_schema() -> None:
         },
         "required": ["type"],
     }
-    assert schema_of({"parameters": declared}) == {
+    assert schema_of({"parameters": schema}) == {
         "type": "object",
         "properties": {
             "type": {"type": ["string", "null"], "enum": ["STRING", "x", None], "format": "enum"},
@@ -92,11 +92,11 @@ def test_the_dialect_of_the_gemini_api_becomes_json_schema() -> None:
 
 
 @pytest.mark.requirement("discovered.declarations")
-def test_a_schema_of_an_older_draft_becomes_one_of_the_draft_that_mcp_takes() -> None:
+def test_a_schema_of_an_older_draft_is_converted_to_the_draft_of_mcp() -> None:
     pair = {"items": [{"type": "string"}, {"type": "integer"}], "additionalItems": False}
     schema = {"$schema": "http://json-schema.org/draft-07/schema#", "type": "object", "properties": {"pair": pair}}
-    published = schema_of({"parameters": schema})
-    assert published == {
+    published_schema = schema_of({"parameters": schema})
+    assert published_schema == {
         "type": "object",
         "properties": {"pair": {"prefixItems": [{"type": "string"}, {"type": "integer"}], "items": False}},
     }
@@ -130,23 +130,27 @@ WRONG: tuple[dict[str, Any], ...] = (
 )
 
 
-@pytest.mark.parametrize("wrong", WRONG)
+@pytest.mark.parametrize("wrong_schema", WRONG)
 @pytest.mark.requirement("discovered.declarations")
-def test_a_wrong_keyword_anywhere_in_a_schema_leaves_the_tool_out(wrong: dict[str, Any]) -> None:
+def test_a_wrong_keyword_anywhere_in_a_schema_leaves_the_tool_out(wrong_schema: dict[str, Any]) -> None:
     with pytest.raises(SchemaError):
-        Draft202012Validator.check_schema(wrong)
-    nested = {"properties": {"a": {"anyOf": [{"items": {"properties": {"b": wrong}}}]}}}
-    assert list(read({"name": "t", "parameters": nested}, {"name": "last"}).tools) == ["last"]
+        Draft202012Validator.check_schema(wrong_schema)
+    nesting_schema = {"properties": {"a": {"anyOf": [{"items": {"properties": {"b": wrong_schema}}}]}}}
+    assert list(read({"name": "t", "parameters": nesting_schema}, {"name": "last"}).tools) == ["last"]
 
 
 @pytest.mark.requirement("discovered.declarations.gemini")
 def test_values_in_a_schema_that_look_like_schemas_stay() -> None:
-    kept = {"const": {"type": "STRING"}, "default": {"type": "STRING", "nullable": True}, "x-note": {"type": "OBJECT"}}
-    assert schema_of({"parameters": {"properties": {"pattern": kept}}})["properties"] == {"pattern": kept}
+    literals = {
+        "const": {"type": "STRING"},
+        "default": {"type": "STRING", "nullable": True},
+        "x-note": {"type": "OBJECT"},
+    }
+    assert schema_of({"parameters": {"properties": {"pattern": literals}}})["properties"] == {"pattern": literals}
 
 
 @pytest.mark.parametrize(
-    ("declaration", "why"),
+    ("declaration", "reason"),
     [
         ("a string", "was left out: it is not an object."),
         ({"description": "nameless"}, "was left out: it has no name."),
@@ -171,20 +175,20 @@ def test_values_in_a_schema_that_look_like_schemas_stay() -> None:
     ],
 )
 @pytest.mark.requirement("discovered.declarations")
-def test_a_declaration_that_cannot_be_used_is_left_out_and_the_others_stay(declaration: Any, why: str) -> None:
-    printed = json.dumps([{"name": "first"}, declaration, {"name": "last"}]).replace(str(HUGE), "1e999")
-    found = read_declarations(printed.encode(), RESERVED)
-    assert list(found.tools) == ["first", "last"]
-    (warning,) = found.warnings
+def test_a_declaration_that_cannot_be_used_is_left_out_and_the_others_stay(declaration: Any, reason: str) -> None:
+    output = json.dumps([{"name": "first"}, declaration, {"name": "last"}]).replace(str(HUGE), "1e999")
+    result = read_declarations(output.encode(), RESERVED)
+    assert list(result.tools) == ["first", "last"]
+    (warning,) = result.warnings
     assert warning.startswith("Declaration 2")
-    assert why in warning
+    assert reason in warning
 
 
 @pytest.mark.requirement("discovered.declarations")
-def test_of_two_tools_of_one_name_the_first_counts() -> None:
-    found = read({"name": "a", "description": "one"}, {"name": "a", "description": "two"})
-    assert found.tools["a"].description == "one"
-    assert "an earlier declaration has this name" in found.warnings[0]
+def test_the_first_of_two_tools_with_the_same_name_counts() -> None:
+    result = read({"name": "a", "description": "one"}, {"name": "a", "description": "two"})
+    assert result.tools["a"].description == "one"
+    assert "an earlier declaration has this name" in result.warnings[0]
 
 
 @pytest.mark.requirement("discovered.declarations")
@@ -195,51 +199,51 @@ def test_a_wrapper_without_an_array_is_left_out() -> None:
 
 
 @pytest.mark.requirement("discovered.names")
-def test_a_name_that_clients_do_not_take_is_changed_and_told() -> None:
-    found = read({"name": "get weather/now"}, {"name": "get-weather-now"}, {"name": "x" * 65})
-    weather, plain, long = found.tools
-    assert weather.startswith("get-weather-now-")
-    assert plain == "get-weather-now"
-    assert len(long) == MAX_NAME
-    assert found.tools[weather].declared_name == "get weather/now"
-    assert found.tools[long].declared_name == "x" * 65
-    assert [warning.partition(":")[0] for warning in found.warnings] == [
-        f"'get weather/now' is published as '{weather}'",
-        f"'{'x' * 65}' is published as '{long}'",
+def test_a_name_that_clients_do_not_accept_is_changed_with_a_warning() -> None:
+    result = read({"name": "get weather/now"}, {"name": "get-weather-now"}, {"name": "x" * 65})
+    weather_name, plain_name, long_name = result.tools
+    assert weather_name.startswith("get-weather-now-")
+    assert plain_name == "get-weather-now"
+    assert len(long_name) == MAX_NAME
+    assert result.tools[weather_name].declared_name == "get weather/now"
+    assert result.tools[long_name].declared_name == "x" * 65
+    assert [warning.partition(":")[0] for warning in result.warnings] == [
+        f"'get weather/now' is published as '{weather_name}'",
+        f"'{'x' * 65}' is published as '{long_name}'",
     ]
-    assert list(read({"name": "get weather/now"}).tools) == [weather]
+    assert list(read({"name": "get weather/now"}).tools) == [weather_name]
 
 
 @pytest.mark.requirement("discovered.declarations")
-def test_characters_that_nobody_sees_are_shown_in_descriptions() -> None:
-    found = read(
+def test_invisible_characters_are_made_visible_in_descriptions() -> None:
+    result = read(
         {
             "name": "a",
             "description": "line\nnext\x1b[2J\u202e\ud800",
             "parameters": {"properties": {"p": {"description": "\x07!"}}},
         }
     )
-    assert found.tools["a"].description == "line\nnext␛[2J<U+202E><U+D800>"
-    assert found.tools["a"].schema["properties"]["p"]["description"] == "␇!"
+    assert result.tools["a"].description == "line\nnext␛[2J<U+202E><U+D800>"
+    assert result.tools["a"].schema["properties"]["p"]["description"] == "␇!"
 
 
 @pytest.mark.requirement("discovered.start")
 def test_at_most_a_thousand_tools_are_taken_and_few_warnings_kept() -> None:
-    found = read(*({"name": f"t{number}"} for number in range(MAX_TOOLS + 100)))
-    assert len(found.tools) == MAX_TOOLS
-    assert len(found.warnings) == 21
-    assert found.warnings[-1] == "Further declarations that were left out or changed: 80."
+    result = read(*({"name": f"t{number}"} for number in range(MAX_TOOLS + 100)))
+    assert len(result.tools) == MAX_TOOLS
+    assert len(result.warnings) == 21
+    assert result.warnings[-1] == "Further declarations that were left out or changed: 80."
 
 
 @pytest.mark.requirement("discovered.start")
 def test_all_tools_together_are_limited() -> None:
-    found = read(*({"name": f"t{number}", "description": "x" * 60_000} for number in range(40)))
-    assert len(found.tools) == 33
-    assert "2,000,000 characters are accepted" in found.warnings[0]
+    result = read(*({"name": f"t{number}", "description": "x" * 60_000} for number in range(40)))
+    assert len(result.tools) == 33
+    assert "2,000,000 characters are accepted" in result.warnings[0]
 
 
 @pytest.mark.parametrize(
-    ("printed", "why"),
+    ("output", "reason"),
     [
         ("", "printed nothing"),
         ("  \n", "printed nothing"),
@@ -253,43 +257,43 @@ def test_all_tools_together_are_limited() -> None:
     ],
 )
 @pytest.mark.requirement("discovered.failed")
-def test_what_is_no_list_of_declarations_is_told_with_what_to_do(printed: str, why: str) -> None:
-    with pytest.raises(DiscoveryError) as told:
-        read_declarations(printed.encode(), RESERVED)
-    assert why in str(told.value)
-    assert "Make it print" in str(told.value)
+def test_output_that_is_no_list_of_declarations_is_an_error_with_advice(output: str, reason: str) -> None:
+    with pytest.raises(DiscoveryError) as error_info:
+        read_declarations(output.encode(), RESERVED)
+    assert reason in str(error_info.value)
+    assert "Make it print" in str(error_info.value)
 
 
 @pytest.mark.requirement("discovered.declarations")
-def test_a_byte_order_mark_and_bytes_that_are_no_text_do_no_harm() -> None:
-    found = read_declarations(b'\xef\xbb\xbf[{"name": "a", "description": "caf\xe9"}]', RESERVED)
-    assert found.tools["a"].description == "caf\ufffd"
+def test_a_byte_order_mark_and_bytes_that_are_not_utf_8_do_no_harm() -> None:
+    result = read_declarations(b'\xef\xbb\xbf[{"name": "a", "description": "caf\xe9"}]', RESERVED)
+    assert result.tools["a"].description == "caf\ufffd"
 
 
 @pytest.mark.requirement("discovered.arguments")
-def test_patterns_that_take_for_ever_are_left_to_the_tool() -> None:
-    slow = {"type": "string", "pattern": "^(a+)+$"}
-    declared: Any = {
-        "properties": {"a": slow, "b": {"patternProperties": {"^(a+)+$": {}}, "additionalProperties": False}},
+def test_patterns_that_could_take_forever_are_left_to_the_tool() -> None:
+    slow_schema = {"type": "string", "pattern": "^(a+)+$"}
+    schema: Any = {
+        "properties": {"a": slow_schema, "b": {"patternProperties": {"^(a+)+$": {}}, "additionalProperties": False}},
         "required": ["a"],
     }
-    tool = read({"name": "t", "parameters": declared}).tools["t"]
-    assert tool.schema["properties"]["a"] == slow
+    tool = read({"name": "t", "parameters": schema}).tools["t"]
+    assert tool.schema["properties"]["a"] == slow_schema
     assert tool.check.problem_of({"a": "a" * 40 + "!", "b": {"a" * 40 + "!": 1}}) is None
     assert tool.check.problem_of({"a": 1}) is not None
 
 
 @pytest.mark.requirement("discovered.arguments")
-def test_a_schema_that_contains_itself_is_followed_as_far_as_arguments_go() -> None:
+def test_a_recursive_schema_is_followed_as_deep_as_the_arguments_go() -> None:
     schema = {"properties": {"child": {"$ref": "#"}, "n": {"type": "integer"}}}
     tool = read({"name": "t", "parameters": schema}).tools["t"]
     assert tool.check.problem_of({"child": {"child": {"n": 1}}}) is None
-    said = tool.check.problem_of({"child": {"child": {"n": "x"}}})
-    assert said is not None
-    assert said.startswith("'child.child.n' must satisfy type")
+    problem = tool.check.problem_of({"child": {"child": {"n": "x"}}})
+    assert problem is not None
+    assert problem.startswith("'child.child.n' must satisfy type")
 
 
 @pytest.mark.requirement("discovered.arguments")
-def test_a_schema_that_is_nothing_but_itself_is_no_endless_loop() -> None:
+def test_a_schema_that_only_refers_to_itself_causes_no_endless_loop() -> None:
     tool = read({"name": "t", "parameters": {"properties": {"a": {"$ref": "#/properties/a"}}}}).tools["t"]
     assert tool.check.problem_of({"a": 1}) == "they are nested too deeply."

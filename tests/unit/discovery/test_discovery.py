@@ -1,4 +1,4 @@
-"""How the discovery runs: when it begins, what it leaves alone, and what changes with the settings."""
+"""How the discovery runs: when it starts, when the registry changes, and what the settings change."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ ONE, TWO = {"name": "one"}, {"name": "two"}
 
 
 def names_of(tools: CustomTools) -> list[str]:
-    """What the registry lists."""
+    """Return the names of the tools in the registry."""
     return [tool.name for tool in tools.registry.get_all_tools()]
 
 
 async def problem_of(tools: CustomTools) -> str:
-    """Why a discovery fails."""
+    """Run a discovery that fails, and return its problem."""
     with anyio.fail_after(CEILING):
         state = await tools.discovery.refresh()
     assert state.status is DiscoveryStatus.FAILED
@@ -35,18 +35,18 @@ async def problem_of(tools: CustomTools) -> str:
 
 
 @pytest.mark.requirement("discovered.start")
-async def test_nothing_runs_before_a_client_is_there(tools: CustomTools) -> None:
+async def test_nothing_runs_before_the_discovery_is_started(tools: CustomTools) -> None:
     tools.declare(ONE)
     assert tools.discovery.state == DiscoveryState(DiscoveryStatus.WAITING)
     assert not tools.discovery.finished.is_set()
     with anyio.fail_after(CEILING):
         async with anyio.create_task_group() as tasks:
             await tools.discovery.wait_for_first_list()
-            assert tools.starter.started == []
+            assert tools.starter.processes == []
             tools.discovery.start(tasks)
             tools.discovery.start(tasks)
             await tools.registry.discover_all_tools()
-    assert len(tools.starter.started) == 1
+    assert len(tools.starter.processes) == 1
     assert names_of(tools) == ["one"]
     assert tools.discovery.state.tools == ("one",)
 
@@ -58,7 +58,7 @@ async def test_without_a_command_there_is_nothing_to_wait_for(root: Path, tmp_pa
             await tools.registry.discover_all_tools()
             state = await tools.discovery.refresh()
         assert state == DiscoveryState(DiscoveryStatus.OFF, seconds=state.seconds)
-        assert tools.starter.started == []
+        assert tools.starter.processes == []
 
 
 @pytest.mark.requirement("discovered.start")
@@ -75,7 +75,7 @@ async def test_a_first_list_does_not_wait_for_a_command_that_hangs(root: Path, t
 
 
 @pytest.mark.requirement("discovered.refresh")
-async def test_the_registry_changes_only_by_what_is_different(tools: CustomTools) -> None:
+async def test_the_registry_changes_only_if_tools_differ(tools: CustomTools) -> None:
     await tools.discover(ONE, TWO)
     assert len(tools.changes) == 1
     await tools.discover(ONE, TWO)
@@ -99,7 +99,7 @@ async def test_a_refresh_that_fails_keeps_what_was_found_before(tools: CustomToo
 
 
 @pytest.mark.requirement("discovered.clash")
-async def test_names_of_built_in_tools_are_left_out_and_told(tools: CustomTools) -> None:
+async def test_names_of_built_in_tools_are_left_out_with_a_warning(tools: CustomTools) -> None:
     state = await tools.discover(*({"name": name} for name in sorted(RESERVED)), ONE)
     assert names_of(tools) == ["one"]
     assert len(state.warnings) == len(RESERVED)
@@ -111,10 +111,10 @@ async def test_another_call_command_replaces_the_tools_and_other_limits_do_not(t
     first = tools.registry.get_tool("one")
     async with anyio.create_task_group() as tasks:
         tools.discovery.start(tasks)
-        await until(lambda: len(tools.starter.started) == 2)
+        await until(lambda: len(tools.starter.processes) == 2)
     async with anyio.create_task_group() as tasks:
         tools.discovery.change(replace(tools.settings, discovery_seconds=30.0), tasks)
-    assert len(tools.starter.started) == 3
+    assert len(tools.starter.processes) == 3
     assert tools.registry.get_tool("one") == first
     assert len(tools.changes) == 1
     async with anyio.create_task_group() as tasks:
@@ -135,7 +135,7 @@ async def test_without_the_command_its_tools_are_gone(tools: CustomTools) -> Non
 
 
 @pytest.mark.requirement("discovered.refresh")
-async def test_other_commands_that_fail_leave_none_of_the_tools_of_the_old_ones(tools: CustomTools) -> None:
+async def test_a_new_command_that_fails_removes_the_tools_of_the_old_one(tools: CustomTools) -> None:
     async with anyio.create_task_group() as tasks:
         tools.declare(ONE)
         tools.discovery.start(tasks)
@@ -146,7 +146,7 @@ async def test_other_commands_that_fail_leave_none_of_the_tools_of_the_old_ones(
 
 
 @pytest.mark.requirement("discovered.refresh")
-async def test_other_limits_alone_lose_no_tools_even_if_the_discovery_fails_then(tools: CustomTools) -> None:
+async def test_a_change_of_limits_alone_loses_no_tools_even_if_the_discovery_then_fails(tools: CustomTools) -> None:
     async with anyio.create_task_group() as tasks:
         tools.declare(ONE)
         tools.discovery.start(tasks)
@@ -158,7 +158,7 @@ async def test_other_limits_alone_lose_no_tools_even_if_the_discovery_fails_then
 
 
 @pytest.mark.requirement("discovered.refresh")
-async def test_settings_that_change_while_a_command_hangs_count_at_once(root: Path, tmp_path: Path) -> None:
+async def test_settings_that_change_while_a_command_hangs_take_effect_at_once(root: Path, tmp_path: Path) -> None:
     file = tmp_path / "pid"
     async with custom_tools(root, tmp_path, discovery_command=(*PEER, "hang", str(file))) as tools:
         with anyio.fail_after(CEILING):
@@ -166,15 +166,15 @@ async def test_settings_that_change_while_a_command_hangs_count_at_once(root: Pa
                 tools.discovery.start(tasks)
                 await until(lambda: file.exists() and file.read_text().endswith("\n"))
                 tools.declare(ONE)
-                mended = (*PEER, "list", str(tools.file))
-                tools.discovery.change(replace(tools.settings, discovery_command=mended), tasks)
+                working_command = (*PEER, "list", str(tools.file))
+                tools.discovery.change(replace(tools.settings, discovery_command=working_command), tasks)
                 await tools.discovery.finished.wait()
         assert names_of(tools) == ["one"]
         await until_ended([int(file.read_text())])
 
 
 @pytest.mark.parametrize(
-    ("settings", "said"),
+    ("settings", "message"),
     [
         ({"call_command": None}, "tools.callCommand, which runs the tools, is not. Set both."),
         (
@@ -196,10 +196,10 @@ async def test_settings_that_change_while_a_command_hangs_count_at_once(root: Pa
 )
 @pytest.mark.requirement("discovered.failed")
 async def test_a_discovery_that_fails_says_why_and_what_to_do(
-    root: Path, tmp_path: Path, settings: dict[str, Any], said: str
+    root: Path, tmp_path: Path, settings: dict[str, Any], message: str
 ) -> None:
     async with custom_tools(root, tmp_path, **settings) as tools:
-        assert said in await problem_of(tools)
+        assert message in await problem_of(tools)
         assert names_of(tools) == []
 
 
@@ -213,7 +213,7 @@ async def test_a_command_that_takes_too_long_is_ended(root: Path, tmp_path: Path
 
 
 @pytest.mark.requirement("discovered.declarations")
-async def test_characters_of_several_bytes_survive_wherever_a_read_ends(tools: CustomTools) -> None:
+async def test_multibyte_characters_survive_wherever_a_read_ends(tools: CustomTools) -> None:
     tools.file.write_text(f'[{{"name": "one", "description": "{"aäß€𝄞" * 5_000}"}}]', encoding="utf-8")
     with anyio.fail_after(CEILING):
         await tools.discovery.refresh()

@@ -1,4 +1,4 @@
-"""Whatever stands in a declaration, what is published of it is JSON Schema, and can be used."""
+"""Every schema that is published is valid JSON Schema and can check arguments, whatever its declaration contains."""
 
 from __future__ import annotations
 
@@ -50,9 +50,9 @@ ARGUMENTS: dict[str, Any] = {"a": 1, "b": [{}, "x", None, {"a": {"b": []}}]}
 @pytest.mark.requirement("discovered.declarations")
 @examples(100)
 @given(st.dictionaries(KEYWORDS, VALUES, max_size=6))
-def test_every_schema_that_is_published_is_valid(declared: dict[str, Any]) -> None:
+def test_every_schema_that_is_published_is_valid(declaration: dict[str, Any]) -> None:
     try:
-        schema = readable_schema({**declared, "type": "OBJECT"})
+        schema = readable_schema({**declaration, "type": "OBJECT"})
     except UnusableError:
         return
     Draft202012Validator.check_schema(schema)

@@ -1,4 +1,4 @@
-"""The shell tools of one client on a real runner, and what every test of them does."""
+"""The shell tools of one client on a real runner, with helpers for tests that run commands."""
 
 from __future__ import annotations
 
@@ -30,18 +30,18 @@ ENVIRONMENT: Mapping[str, str] = {"PATH": os.environ["PATH"], "HOME": "/", "LANG
 
 
 def session_of(pid: int) -> tuple[int, ...]:
-    """The processes of a session that still run; those that have ended and wait for their parent do not count."""
-    found: list[int] = []
+    """Return the processes of a session that are still running, without zombies."""
+    pids: list[int] = []
     for entry in Path("/proc").iterdir():
         with suppress(OSError, ValueError, IndexError):
             state, _, _, session = (entry / "stat").read_text().rpartition(")")[2].split()[:4]
             if int(session) == pid and state not in "ZX":
-                found.append(int(entry.name))
-    return tuple(sorted(found))
+                pids.append(int(entry.name))
+    return tuple(sorted(pids))
 
 
 def text_of(result: ToolResult) -> str:
-    """The text for the model."""
+    """Return the text for the model."""
     if isinstance(result.llm_content, str):
         return result.llm_content
     assert isinstance(result.llm_content, list)
@@ -50,36 +50,36 @@ def text_of(result: ToolResult) -> str:
 
 
 def output_of(result: ToolResult) -> str:
-    """What the command printed, as the model is told."""
+    """Return the command's output as the model sees it."""
     _, label, output = text_of(result).partition("Output:\n")
     assert label, text_of(result)
     return output
 
 
 def link_of(result: ToolResult) -> FileDataPart | None:
-    """The link to the whole output."""
+    """Return the link to the complete output, or None."""
     assert isinstance(result.llm_content, list)
     links = [part for part in result.llm_content if isinstance(part, FileDataPart)]
     return links[0] if links else None
 
 
 class RecordingStarter:
-    """Remembers what was started, so that a test can see that nothing is left."""
+    """Records each process that it starts, so that a test can check that none is left."""
 
     def __init__(self) -> None:
-        self.asked: list[ProcessSpec] = []
-        self.started: list[Process] = []
+        self.specs: list[ProcessSpec] = []
+        self.processes: list[Process] = []
         self._starter = BrokeredStarter()
 
     async def start(self, spec: ProcessSpec) -> Process:
         """Start a program."""
-        self.asked.append(spec)
+        self.specs.append(spec)
         process = await self._starter.start(spec)
-        self.started.append(process)
+        self.processes.append(process)
         return process
 
     async def aclose(self) -> None:
-        """Close what starts."""
+        """Close the real starter."""
         await self._starter.aclose()
 
 
@@ -88,22 +88,22 @@ class Shell:
     """One client with its runner.
 
     Args:
-        context: What tools are given.
-        starter: Knows all processes that were started.
+        context: The context of each tool call.
+        starter: Starts and records all processes.
         runner: Runs commands.
-        folders: Keeps long outputs.
-        told: The progress that the client was told: bytes and message.
+        folders: Store long outputs.
+        progress_reports: The progress that the client received: byte counts and messages.
     """
 
     context: ToolContext
     starter: RecordingStarter
     runner: CommandRunner
     folders: PrivateFolders
-    told: list[tuple[float, str]] = field(default_factory=list[tuple[float, str]])
+    progress_reports: list[tuple[float, str]] = field(default_factory=list[tuple[float, str]])
 
     @property
     def jobs(self) -> JobTable:
-        """The client's jobs."""
+        """The client's job table."""
         assert self.context.client.jobs is not None
         return self.context.client.jobs
 
@@ -114,7 +114,7 @@ class Shell:
         return job
 
     async def call(self, tool: BaseTool[Any], **arguments: Any) -> ToolResult:
-        """Call a tool as the flow does."""
+        """Validate the arguments and call a tool, as the call flow does."""
         return await tool.execute(tool.validate_tool_params(arguments), self.context)
 
     async def run(self, command: str, **arguments: Any) -> ToolResult:
@@ -122,7 +122,7 @@ class Shell:
         return await self.call(ShellTool(), command=command, **arguments)
 
     async def error_of(self, command: str, **arguments: Any) -> ToolError:
-        """Run a command that fails as a call."""
+        """Run a command whose call fails, and return the error."""
         try:
             result = await self.run(command, **arguments)
         except ToolError as error:
@@ -142,36 +142,36 @@ class Shell:
         return await self.call(StopJobTool(), job_id=job.id)
 
     async def timed_out(self, command: str, milliseconds: int, **arguments: Any) -> str:
-        """The message of a command that takes too long."""
+        """Run a command that exceeds its time limit, and return the error message."""
         error = await self.error_of(command, timeout=milliseconds, **arguments)
         assert error.code is ToolErrorType.SHELL_TIMED_OUT
         return error.message
 
     def anonymous(self) -> Shell:
-        """The same runner for a client that cannot be told from others."""
+        """Return a shell with the same runner, for a client that the server cannot tell from others."""
         return replace(self, context=replace(self.context, client=ClientState("")))
 
     def running(self) -> list[int]:
-        """All processes that run of what was started."""
-        return [pid for process in self.starter.started for pid in session_of(process.pid)]
+        """Return all running processes in the sessions of the started commands."""
+        return [pid for process in self.starter.processes for pid in session_of(process.pid)]
 
 
 @asynccontextmanager
 async def shell_in(
     root: Path, folders_parent: Path, *, confinement: Confinement | None = None, **options: Any
 ) -> AsyncGenerator[Shell]:
-    """A client with a workspace; at the end nothing of it may run."""
+    """Yield the shell of a client with a workspace. At the end, none of its processes may be running."""
     starter = RecordingStarter()
     environment = options.pop("environment", ENVIRONMENT)
     quotas = {name: options.pop(name) for name in ("file_bytes", "client_bytes") if name in options}
     folders = PrivateFolders(str(folders_parent), **quotas)
     runner = CommandRunner(starter, confinement or NoSandbox(), ShellOptions(environment, **options), folders)
     jobs = JobTable()
-    told: list[tuple[float, str]] = []
+    progress_reports: list[tuple[float, str]] = []
 
-    async def progress(done: float, total: float | None, message: str) -> None:
+    async def progress(byte_count: float, total: float | None, message: str) -> None:
         assert total is None
-        told.append((done, message))
+        progress_reports.append((byte_count, message))
 
     context = ToolContext(
         workspace=Workspace([str(root)]),
@@ -180,14 +180,14 @@ async def shell_in(
         services=Services(lambda: runner),
         progress=progress,
     )
-    shell = Shell(context, starter, runner, folders, told)
+    shell = Shell(context, starter, runner, folders, progress_reports)
     try:
         yield shell
     finally:
         with anyio.fail_after(CEILING, shield=True):
             await jobs.aclose()
             await folders.aclose()
-            left = shell.running()
+            leftovers = shell.running()
             await starter.aclose()
-    assert left == []
+    assert leftovers == []
     assert not Path(folders.path).exists()

@@ -1,4 +1,4 @@
-"""What a program started through the broker sees, and what is learned of it."""
+"""Programs started through the broker: what they see, and what the server learns about them."""
 
 from __future__ import annotations
 
@@ -43,19 +43,19 @@ from tools.shell.supervisor_pool import MAX_IDLE, SupervisorHandle, launch_of
 
 pytestmark = pytest.mark.anyio
 
-WAYS = [
+VARIANTS = [
     pytest.param(BrokeredStarter, id="descendants"),
     pytest.param(partial(BrokeredStarter, by_group=True), id="group"),
     pytest.param(SharedBroker, id="services"),
 ]
 
 
-@pytest.fixture(params=WAYS)
+@pytest.fixture(params=VARIANTS)
 async def broker(request: pytest.FixtureRequest) -> AsyncGenerator[BrokeredStarter]:
-    """A broker of its own, which follows what it starts in each way."""
-    started = request.param()
-    yield started
-    await started.aclose()
+    """A new broker, in each variant of tracking the processes that it starts."""
+    starter = request.param()
+    yield starter
+    await starter.aclose()
 
 
 @pytest.mark.requirement("process.exit")
@@ -70,12 +70,14 @@ async def broker(request: pytest.FixtureRequest) -> AsyncGenerator[BrokeredStart
         ("kill -40 $$", ExitStatus(None, "SIG40")),
     ],
 )
-async def test_the_exit_code_or_the_signal_is_told(broker: BrokeredStarter, command: str, expected: ExitStatus) -> None:
+async def test_the_exit_code_or_the_signal_is_reported(
+    broker: BrokeredStarter, command: str, expected: ExitStatus
+) -> None:
     assert await run(broker, bash(command)) == (expected, "")
 
 
 @pytest.mark.requirement("process.exit")
-async def test_the_end_can_be_waited_for_again_and_by_several(broker: BrokeredStarter) -> None:
+async def test_several_callers_can_wait_for_the_end_even_repeatedly(broker: BrokeredStarter) -> None:
     process = await broker.start(bash("read; exit 3"))
     with anyio.fail_after(CEILING):
         first, second = await asyncio.gather(process.wait(), process.wait())
@@ -112,10 +114,10 @@ async def test_the_environment_is_exactly_the_given_one(broker: BrokeredStarter)
     while parts[-1]:
         parts.append(await read(process))
     process.close()
-    seen = [os.fsdecode(entry) for entry in b"".join(parts).split(b"\0") if entry]
+    entries = [os.fsdecode(entry) for entry in b"".join(parts).split(b"\0") if entry]
     if isinstance(broker, SharedBroker):
-        assert len(seen.pop(0)) == len(f"{os.fsdecode(MARK)}=") + 16
-    assert sorted(seen) == sorted(f"{name}={value}" for name, value in environment.items())
+        assert len(entries.pop(0)) == len(f"{os.fsdecode(MARK)}=") + 16
+    assert sorted(entries) == sorted(f"{name}={value}" for name, value in environment.items())
 
 
 @pytest.mark.requirement("process.environment")
@@ -126,7 +128,7 @@ async def test_the_arguments_arrive_as_they_are(broker: BrokeredStarter) -> None
 
 
 @pytest.mark.requirement("process.environment")
-async def test_it_runs_in_the_given_folder(broker: BrokeredStarter, tmp_path: Path) -> None:
+async def test_a_program_runs_in_the_given_folder(broker: BrokeredStarter, tmp_path: Path) -> None:
     folder = tmp_path.resolve() / "here"
     folder.mkdir()
     assert (await run(broker, bash("pwd -P", folder)))[1] == f"{folder}\n"
@@ -134,7 +136,9 @@ async def test_it_runs_in_the_given_folder(broker: BrokeredStarter, tmp_path: Pa
 
 @needs_root
 @pytest.mark.requirement("process.environment")
-async def test_no_folder_is_kept_once_a_program_has_been_started_in_it(broker: BrokeredStarter, tmp_path: Path) -> None:
+async def test_no_folder_stays_in_use_once_a_program_has_been_started_in_it(
+    broker: BrokeredStarter, tmp_path: Path
+) -> None:
     await run(broker, bash("true", tmp_path))
     for pid in children_of(brokers_of(os.getpid())[0]):
         assert os.readlink(f"/proc/{pid}/cwd") == "/"
@@ -155,21 +159,21 @@ async def test_no_folder_is_kept_once_a_program_has_been_started_in_it(broker: B
         ((), "/", errno.EINVAL),
     ],
 )
-async def test_what_cannot_be_started_says_why(
+async def test_a_failed_start_says_why(
     broker: BrokeredStarter, argv: tuple[str, ...], folder: str, number: int
 ) -> None:
-    with pytest.raises(StartFailedError) as caught:
+    with pytest.raises(StartFailedError) as error_info:
         await broker.start(ProcessSpec(argv, folder, ENVIRONMENT))
-    assert caught.value.number == number
+    assert error_info.value.number == number
     assert await run(broker, bash("echo next")) == (ExitStatus(0, None), "next\n")
 
 
 @pytest.mark.requirement("process.start-failed")
 @pytest.mark.parametrize(("name", "value"), [("A=B", ""), ("", "B"), ("A\0", ""), ("A", "\0")])
 async def test_an_environment_that_cannot_be_passed_is_refused(broker: BrokeredStarter, name: str, value: str) -> None:
-    with pytest.raises(StartFailedError) as caught:
+    with pytest.raises(StartFailedError) as error_info:
         await broker.start(bash("true", environment={name: value}))
-    assert caught.value.number == errno.EINVAL
+    assert error_info.value.number == errno.EINVAL
 
 
 @pytest.mark.requirement("process.start-failed")
@@ -183,52 +187,52 @@ async def test_an_environment_that_cannot_be_passed_is_refused(broker: BrokeredS
         ProcessSpec((BASH,), "/", ENVIRONMENT, attachments={0: b"x"}, descriptors={0: 0}),
     ],
 )
-async def test_limits_and_attachments_that_cannot_be_are_refused(broker: BrokeredStarter, spec: ProcessSpec) -> None:
-    with pytest.raises(StartFailedError) as caught:
+async def test_impossible_limits_and_attachments_are_refused(broker: BrokeredStarter, spec: ProcessSpec) -> None:
+    with pytest.raises(StartFailedError) as error_info:
         await broker.start(spec)
-    assert caught.value.number == errno.EINVAL
+    assert error_info.value.number == errno.EINVAL
 
 
 @needs_proc
 @pytest.mark.requirement("process.start-failed")
 async def test_without_free_descriptors_starting_fails_and_keeps_none(broker: BrokeredStarter) -> None:
     await run(broker, bash("true"))
-    busy = await broker.start(bash("exec sleep 600"))
+    sleeper = await broker.start(bash("exec sleep 600"))
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     before = len(os.listdir("/proc/self/fd"))
     numbers = [number for number in range(1000) if not os.path.lexists(f"/proc/self/fd/{number}")]
-    attached = ProcessSpec((BASH, "-c", "true"), "/", ENVIRONMENT, attachments={3: b"x"})
+    spec = ProcessSpec((BASH, "-c", "true"), "/", ENVIRONMENT, attachments={3: b"x"})
     try:
-        for free in range(5):
-            resource.setrlimit(resource.RLIMIT_NOFILE, (numbers[free], hard))
-            with pytest.raises(StartFailedError) as caught:
-                await broker.start(attached)
-            assert caught.value.number == errno.EMFILE
+        for free_count in range(5):
+            resource.setrlimit(resource.RLIMIT_NOFILE, (numbers[free_count], hard))
+            with pytest.raises(StartFailedError) as error_info:
+                await broker.start(spec)
+            assert error_info.value.number == errno.EMFILE
     finally:
         resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
     assert len(os.listdir("/proc/self/fd")) == before
-    assert (await run(broker, attached))[0] == ExitStatus(0, None)
-    await busy.end(0)
-    busy.close()
+    assert (await run(broker, spec))[0] == ExitStatus(0, None)
+    await sleeper.end(0)
+    sleeper.close()
 
 
 @pytest.mark.requirement("process.start-failed")
-async def test_a_supervisor_that_cannot_be_forked_says_why_though_nobody_hears_of_the_program() -> None:
-    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
-    ours.setblocking(False)
+async def test_a_supervisor_that_cannot_be_forked_says_why_without_news_of_the_program() -> None:
+    own_end, broker_end = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
+    own_end.setblocking(False)
     pool = supervisor_pool.SupervisorPool(by_group=False, is_shared=False)
-    connection = SupervisorHandle(ours, ResourceLimits(), pool)
-    with theirs:
-        theirs.sendall(broker_messages.frame(broker_messages.FAILED, errno.EAGAIN))
-    with launch_of(bash("true")) as launch, pytest.raises(StartFailedError) as caught:
+    connection = SupervisorHandle(own_end, ResourceLimits(), pool)
+    with broker_end:
+        broker_end.sendall(broker_messages.frame(broker_messages.FAILED, errno.EAGAIN))
+    with launch_of(bash("true")) as launch, pytest.raises(StartFailedError) as error_info:
         await connection.run(launch)
-    assert caught.value.number == errno.EAGAIN
+    assert error_info.value.number == errno.EAGAIN
     connection.close()
 
 
 @pytest.mark.requirement("process.exit")
 @pytest.mark.parametrize("is_shared", [False, True])
-async def test_where_groups_are_followed_nothing_is_looked_up_in_proc(
+async def test_with_by_group_nothing_is_looked_up_in_proc(
     is_shared: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for module in Path(supervisor_pool.SCRIPT).parent.glob("*.py"):
@@ -246,9 +250,9 @@ async def test_a_script_that_is_not_executable_is_refused(broker: BrokeredStarte
     script = tmp_path / "script"
     script.write_text("#!/bin/sh\necho ran\n")
     spec = ProcessSpec((str(script),), "/", ENVIRONMENT)
-    with pytest.raises(StartFailedError) as caught:
+    with pytest.raises(StartFailedError) as error_info:
         await broker.start(spec)
-    assert caught.value.number == errno.EACCES
+    assert error_info.value.number == errno.EACCES
     script.chmod(stat.S_IRWXU)
     assert (await run(broker, spec))[1] == "ran\n"
 
@@ -263,16 +267,16 @@ async def test_after_closing_nothing_is_started(broker: BrokeredStarter) -> None
 
 @pytest.mark.requirement("process.descriptors")
 async def test_attachments_are_read_from_their_descriptors(broker: BrokeredStarter) -> None:
-    large = os.urandom(500_000).hex().encode()
+    large_attachment = os.urandom(500_000).hex().encode()
     # The supervisor itself has descriptors of these numbers.
-    attachments = {number: f"number {number}\n".encode() for number in range(19, 2, -1)} | {40: large}
+    attachments = {number: f"number {number}\n".encode() for number in range(19, 2, -1)} | {40: large_attachment}
     command = "for n in {19..3}; do cat <&$n; done; cat <&40"
     spec = ProcessSpec((BASH, "-c", command), "/", ENVIRONMENT, attachments=attachments)
     assert (await run(broker, spec))[1] == "".join(part.decode() for part in attachments.values())
 
 
 @pytest.mark.requirement("process.descriptors")
-async def test_a_pipe_of_ours_is_read_as_standard_input_until_we_close_it(broker: BrokeredStarter) -> None:
+async def test_a_passed_pipe_is_read_as_standard_input_until_it_is_closed(broker: BrokeredStarter) -> None:
     reading, writing = os.pipe()
     command = "read first; echo got $first; cat; echo end"
     process = await broker.start(ProcessSpec((BASH, "-c", command), "/", ENVIRONMENT, descriptors={0: reading}))
@@ -313,18 +317,18 @@ def inherited_descriptors() -> Generator[None]:
 async def test_no_other_descriptor_is_passed_on(broker: BrokeredStarter) -> None:
     spec = ProcessSpec(("/bin/ls", "/proc/self/fd"), "/", ENVIRONMENT)
     with inherited_descriptors():
-        others = [await broker.start(bash("sleep 600")) for _ in range(3)]
+        sleepers = [await broker.start(bash("sleep 600")) for _ in range(3)]
         # The last one is the folder that `ls` reads.
         assert (await run(broker, spec))[1].split() == ["0", "1", "2", "3"]
-    attached = ProcessSpec(spec.argv, "/", ENVIRONMENT, attachments={9: b"x"})
-    assert (await run(broker, attached))[1].split() == ["0", "1", "2", "3", "9"]
-    for other in others:
-        await other.end(0)
-        other.close()
+    spec_with_attachment = ProcessSpec(spec.argv, "/", ENVIRONMENT, attachments={9: b"x"})
+    assert (await run(broker, spec_with_attachment))[1].split() == ["0", "1", "2", "3", "9"]
+    for sleeper in sleepers:
+        await sleeper.end(0)
+        sleeper.close()
 
 
 @pytest.mark.requirement("process.descriptors")
-async def test_it_has_nothing_to_read_and_no_terminal(broker: BrokeredStarter) -> None:
+async def test_a_program_has_no_input_and_no_terminal(broker: BrokeredStarter) -> None:
     assert await run(broker, bash("cat; (: < /dev/tty) 2>/dev/null || echo none")) == (ExitStatus(0, None), "none\n")
 
 
@@ -333,14 +337,14 @@ async def test_it_has_nothing_to_read_and_no_terminal(broker: BrokeredStarter) -
 async def test_no_signal_is_ignored_or_blocked(broker: BrokeredStarter) -> None:
     spec = ProcessSpec(("/bin/grep", "^Sig[BI]", "/proc/self/status"), "/", ENVIRONMENT)
     lines = (await run(broker, spec))[1].splitlines()
-    # 32 and 33 belong to the C library, which ignores them in what it spawns.
+    # Signals 32 and 33 belong to the C library, which ignores them in the processes that it spawns.
     masks = {line.split()[0]: int(line.split()[1], 16) & ~(0b11 << 31) for line in lines}
     assert masks == {"SigBlk:": 0, "SigIgn:": 0}
 
 
 @needs_proc
 @pytest.mark.requirement("process.session")
-async def test_it_leads_a_session_of_its_own(broker: BrokeredStarter) -> None:
+async def test_a_program_leads_its_own_session(broker: BrokeredStarter) -> None:
     process = await broker.start(ProcessSpec(("/bin/cat", "/proc/self/stat"), "/", ENVIRONMENT))
     fields = (await read_line(process)).rpartition(")")[2].split()
     process.close()
@@ -357,7 +361,7 @@ async def test_the_umask_is_that_of_the_server(broker: BrokeredStarter) -> None:
 
 
 @pytest.mark.requirement("process.limits")
-@pytest.mark.parametrize("broker", WAYS[:2], indirect=True)
+@pytest.mark.parametrize("broker", VARIANTS[:2], indirect=True)
 async def test_limits_hold_and_cannot_be_widened(broker: BrokeredStarter) -> None:
     command = "for kind in f u c; do ulimit -S$kind; ulimit -H$kind; done; ulimit -c"
     narrow = ResourceLimits(file_bytes=1 << 20, processes=5000, core_bytes=0)
@@ -375,16 +379,16 @@ async def test_a_file_that_grows_too_large_ends_its_writer(broker: BrokeredStart
 
 
 @pytest.mark.requirement("process.left-running")
-async def test_what_a_shell_leaves_running_is_known_and_ended(broker: BrokeredStarter) -> None:
+async def test_processes_that_a_shell_leaves_running_are_known_and_ended(broker: BrokeredStarter) -> None:
     process = await broker.start(bash("sleep 600 & echo $!"))
     sleeper = int(await read_line(process))
     with anyio.fail_after(CEILING):
         assert await process.wait() == ExitStatus(0, None)
-    left = await process.left_running()
-    assert left in ((sleeper,), (process.pid,))  # of a group only the leader is known
-    with anyio.move_on_after(0.02) as waiting:
+    pids = await process.left_running()
+    assert pids in ((sleeper,), (process.pid,))  # with `by_group`, only the group leader is known
+    with anyio.move_on_after(0.02) as scope:
         await process.wait_gone()
-    assert waiting.cancelled_caught
+    assert scope.cancelled_caught
     with anyio.fail_after(CEILING):
         await process.end(5.0)
     assert await process.left_running() == ()
@@ -403,12 +407,12 @@ async def test_a_running_program_counts_itself(broker: BrokeredStarter) -> None:
 
 
 @pytest.mark.requirement("process.left-running")
-async def test_who_stops_waiting_stops_nothing(broker: BrokeredStarter) -> None:
+async def test_a_cancelled_wait_stops_nothing(broker: BrokeredStarter) -> None:
     process = await broker.start(bash("echo up; exec sleep 600"))
     await read_line(process)
-    with anyio.move_on_after(0.01) as waiting:
+    with anyio.move_on_after(0.01) as scope:
         await process.wait()
-    assert waiting.cancelled_caught
+    assert scope.cancelled_caught
     assert await process.left_running() == (process.pid,)
     await process.end(0)
     assert await process.wait() == ExitStatus(None, "SIGKILL")
@@ -434,12 +438,12 @@ async def test_a_start_that_is_cancelled_leaves_nothing(broker: BrokeredStarter,
     before = len(os.listdir("/proc/self/fd"))
     mark = uuid4().hex
     sleeper = bash("exec sleep 600", environment=environment_with_mark(mark))
-    starting = [asyncio.ensure_future(broker.start(sleeper)) for _ in range(5)]
+    start_tasks = [asyncio.ensure_future(broker.start(sleeper)) for _ in range(5)]
     for _ in range(turns):
         await asyncio.sleep(0)
-    for task in starting:
+    for task in start_tasks:
         task.cancel()
-    for result in await asyncio.gather(*starting, return_exceptions=True):
+    for result in await asyncio.gather(*start_tasks, return_exceptions=True):
         if isinstance(result, BaseException):
             assert isinstance(result, asyncio.CancelledError)
         else:
@@ -453,7 +457,7 @@ async def test_a_start_that_is_cancelled_leaves_nothing(broker: BrokeredStarter,
 @pytest.mark.long
 @needs_proc
 @pytest.mark.requirement("process.start-failed")
-async def test_two_hundred_at_once_leave_neither_descriptors_nor_processes() -> None:
+async def test_two_hundred_concurrent_programs_leave_neither_descriptors_nor_processes() -> None:
     before = len(os.listdir("/proc/self/fd"))
     broker = BrokeredStarter()
     commands = [bash(f"echo {number}; exit {number % 7}") for number in range(200)]
@@ -461,7 +465,7 @@ async def test_two_hundred_at_once_leave_neither_descriptors_nor_processes() -> 
     assert results == [(ExitStatus(number % 7, None), f"{number}\n") for number in range(200)]
     (parent,) = brokers_of(os.getpid())
     with anyio.fail_after(CEILING):
-        while len(children_of(parent)) > MAX_IDLE:  # noqa: ASYNC110 - nobody tells
+        while len(children_of(parent)) > MAX_IDLE:  # noqa: ASYNC110 - there is no event to wait for
             await asyncio.sleep(0.005)
     assert [child for supervisor in children_of(parent) for child in children_of(supervisor)] == []
     await broker.aclose()
@@ -495,16 +499,16 @@ async def test_the_broker_does_not_hold_the_output_of_the_server(broker: Brokere
 @pytest.mark.requirement("process.broker")
 async def test_closing_ends_everything_in_order() -> None:
     broker = BrokeredStarter()
-    obeying = await broker.start(bash("exec sleep 600"))
-    stubborn = await broker.start(bash("trap '' TERM; echo up; while :; do sleep 0.01; done"))
-    await read_line(stubborn)
+    obedient_process = await broker.start(bash("exec sleep 600"))
+    stubborn_process = await broker.start(bash("trap '' TERM; echo up; while :; do sleep 0.01; done"))
+    await read_line(stubborn_process)
     with anyio.fail_after(CEILING):
         await broker.aclose()
-        assert await obeying.wait() == ExitStatus(None, "SIGTERM")
-        assert await stubborn.wait() == ExitStatus(None, "SIGKILL")
-        await stubborn.wait_gone()
-    obeying.close()
-    stubborn.close()
+        assert await obedient_process.wait() == ExitStatus(None, "SIGTERM")
+        assert await stubborn_process.wait() == ExitStatus(None, "SIGKILL")
+        await stubborn_process.wait_gone()
+    obedient_process.close()
+    stubborn_process.close()
     assert brokers_of(os.getpid()) == []
 
 
@@ -513,22 +517,22 @@ async def test_without_a_python_to_run_the_broker_starting_fails(broker: Brokere
     python = sys.executable
     try:
         sys.executable = "/nowhere/python"
-        with pytest.raises(StartFailedError) as caught:
+        with pytest.raises(StartFailedError) as error_info:
             await broker.start(bash("true"))
     finally:
         sys.executable = python
-    assert caught.value.number == errno.ENOENT
+    assert error_info.value.number == errno.ENOENT
     assert await run(broker, bash("echo on")) == (ExitStatus(0, None), "on\n")
 
 
 @pytest.mark.long
 @pytest.mark.requirement("process.start-failed")
 async def test_many_short_programs_at_once_all_start(broker: BrokeredStarter) -> None:
-    places = anyio.Semaphore(8)
+    slots = anyio.Semaphore(8)
     codes: list[int | None] = []
 
-    async def one() -> None:
-        async with places:
+    async def run_one() -> None:
+        async with slots:
             process = await broker.start(bash("true"))
             codes.append((await process.wait()).code)
             process.close()
@@ -536,5 +540,5 @@ async def test_many_short_programs_at_once_all_start(broker: BrokeredStarter) ->
     with anyio.fail_after(60):
         async with anyio.create_task_group() as group:
             for _ in range(400):
-                group.start_soon(one)
+                group.start_soon(run_one)
     assert codes == [0] * 400

@@ -1,4 +1,4 @@
-"""What is told about files that changed during a command: what is seen of a workspace before and afterwards."""
+"""The list of files that changed during a command, from the states of the workspace before and after it."""
 
 from __future__ import annotations
 
@@ -29,29 +29,29 @@ def workspace(root: Path) -> Workspace:
     return Workspace([str(root)])
 
 
-def seen(workspace: Workspace) -> WorkspaceState:
+def current_state(workspace: Workspace) -> WorkspaceState:
     state = state_of(workspace, AbortSignal())
     assert state is not None
     return state
 
 
-def told(before: WorkspaceState, workspace: Workspace) -> str:
-    """What is named, without the words around it."""
+def named_changes(before: WorkspaceState, workspace: Workspace) -> str:
+    """Return the changes that the sentence names, without the words around them."""
     line = changes_since(before, workspace, AbortSignal())
     if line:
-        start, _, rest = line.partition(": ")
+        start, _, text = line.partition(": ")
         assert start == "Files that changed during this call, through the command or another program"
-        line, _, end = rest.rpartition(". ")
+        line, _, end = text.rpartition(". ")
         assert end == "undo_change cannot undo changes by commands."
     return line
 
 
-def test_what_was_created_changed_and_deleted_is_named(root: Path, workspace: Workspace) -> None:
+def test_created_changed_and_deleted_files_are_named(root: Path, workspace: Workspace) -> None:
     for name in ("same", "longer", "as long", "moved", "gone", "deep/gone"):
         (root / name).parent.mkdir(exist_ok=True)
         (root / name).write_text("old")
-    before = seen(workspace)
-    assert told(before, workspace) == ""
+    before = current_state(workspace)
+    assert named_changes(before, workspace) == ""
     (root / "longer").write_text("longer")
     times = (root / "as long").stat()
     (root / "as long").write_text("new")
@@ -61,54 +61,54 @@ def test_what_was_created_changed_and_deleted_is_named(root: Path, workspace: Wo
     shutil.rmtree(root / "deep")
     (root / "new folder").mkdir()
     (root / "new folder" / "odd\nname").touch()
-    assert told(before, workspace) == (
+    assert named_changes(before, workspace) == (
         'changed as long, longer; created new folder/"odd\\nname", new name; deleted deep/gone, gone, moved'
     )
 
 
-def test_of_many_files_twenty_are_named(root: Path, workspace: Workspace) -> None:
-    before = seen(workspace)
+def test_at_most_twenty_changed_files_are_named(root: Path, workspace: Workspace) -> None:
+    before = current_state(workspace)
     for number in range(25):
         (root / f"{number:02d}").touch()
-    assert told(before, workspace) == f"created {', '.join(f'{n:02d}' for n in range(20))} and 5 more"
+    assert named_changes(before, workspace) == f"created {', '.join(f'{n:02d}' for n in range(20))} and 5 more"
 
 
-def test_what_ignore_files_hide_is_not_named_whatever_becomes_of_them(root: Path, workspace: Workspace) -> None:
+def test_files_hidden_by_ignore_files_are_not_named_even_if_these_change(root: Path, workspace: Workspace) -> None:
     (root / ".gitignore").write_text("build/\n*.log\n")
     (root / ".qwenignore").write_text("secret*\n")
     for folder in ("build", "src", "secrets"):
         (root / folder).mkdir()
         (root / folder / "old").touch()
-    before = seen(workspace)
+    before = current_state(workspace)
     for path in ("build/x", "src/a.log", "secret", "secrets/x", ".git/index", ".git/x"):
         (root / path).touch()
     (root / "build/old").unlink()
-    assert told(before, workspace) == ""
-    # Neither did anything come because it is not hidden any more, nor go because it is now.
+    assert named_changes(before, workspace) == ""
+    # Files that are no longer hidden do not count as created, and newly hidden files do not count as deleted.
     (root / ".gitignore").write_text("src/\n")
-    assert told(before, workspace) == "changed .gitignore"
+    assert named_changes(before, workspace) == "changed .gitignore"
 
 
-def test_a_file_that_an_ignore_file_hid_is_not_named_when_the_command_has_emptied_that(
+def test_a_hidden_file_is_not_named_even_if_the_command_empties_the_ignore_file(
     root: Path, workspace: Workspace
 ) -> None:
     (root / ".qwenignore").write_text("secret*\n")
     (root / "secret").touch()
-    before = seen(workspace)
+    before = current_state(workspace)
     (root / ".qwenignore").write_text("")
     (root / "secret").write_text("new")
     (root / "secret of now").touch()
-    assert told(before, workspace) == "changed .qwenignore"
+    assert named_changes(before, workspace) == "changed .qwenignore"
 
 
-def test_no_name_passes_for_several_or_for_the_end_of_the_sentence(root: Path, workspace: Workspace) -> None:
-    before = seen(workspace)
+def test_no_name_can_pass_for_several_names_or_for_the_end_of_the_sentence(root: Path, workspace: Workspace) -> None:
+    before = current_state(workspace)
     names = ["a, b", "c; deleted d", "e. undo_change takes back all", 'f"\\, g', "plain.txt", "x,y;z", "end."]
     for name in names:
         (root / name).touch()
     (root / "in, folder").mkdir()
     (root / "in, folder" / "odd,\n name").touch()
-    line = told(before, workspace)
+    line = named_changes(before, workspace)
     assert line == (
         'created "a, b", "c; deleted d", "e. undo_change takes back all", end., "f\\"\\\\, g", '
         '"in, folder"/"odd,\\n name", plain.txt, x,y;z'
@@ -122,32 +122,32 @@ def test_no_link_is_followed(root: Path, workspace: Workspace, tmp_path: Path) -
     outside.mkdir()
     (root / "folder").mkdir()
     (root / "folder" / "old").touch()
-    before = seen(workspace)
+    before = current_state(workspace)
     (outside / "private").touch()
     (root / "link").symlink_to(outside)
     shutil.rmtree(root / "folder")
     (root / "folder").symlink_to(outside)
-    assert told(before, workspace) == "created folder, link; deleted folder/old"
+    assert named_changes(before, workspace) == "created folder, link; deleted folder/old"
 
 
-def test_of_a_folder_of_which_it_was_not_known_what_is_hidden_nothing_is_said(root: Path, workspace: Workspace) -> None:
+def test_a_folder_whose_ignore_file_could_not_be_read_is_not_mentioned(root: Path, workspace: Workspace) -> None:
     (root / "closed").mkdir()
     (root / "closed" / "a").touch()
     (root / "closed" / ".qwenignore").symlink_to("nowhere")
-    before = seen(workspace)
+    before = current_state(workspace)
     (root / "closed" / ".qwenignore").unlink()
     (root / "b").touch()
-    assert told(before, workspace) == "created b"
+    assert named_changes(before, workspace) == "created b"
 
 
-def test_outside_a_work_tree_and_in_a_large_one_nothing_is_looked_at(root: Path, workspace: Workspace) -> None:
+def test_folders_outside_a_work_tree_and_large_work_trees_are_not_scanned(root: Path, workspace: Workspace) -> None:
     (root / "below").mkdir()
     assert state_of(Workspace([str(root / "below")]), AbortSignal()) is not None
-    before = seen(workspace)
+    before = current_state(workspace)
     for number in range(changed_files.MAX_ENTRIES):
         (root / "below" / str(number)).touch()
-    assert told(before, workspace) == ""
+    assert named_changes(before, workspace) == ""
     shutil.rmtree(root / "below")
-    assert state_of(workspace, AbortSignal()) is None  # it is not looked at again so soon
+    assert state_of(workspace, AbortSignal()) is None  # a workspace that was too large is not scanned again so soon
     (root / ".git").rmdir()
     assert state_of(Workspace([str(root), str(root.parent)]), AbortSignal()) is None

@@ -1,4 +1,4 @@
-"""What commands get as environment."""
+"""The environment that commands get."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tools.shell.command_environment import FIXED, command_environment
 
 @pytest.mark.requirement("environment.known")
 def test_only_known_variables_are_passed_on() -> None:
-    passed = {
+    known_variables = {
         "PATH": "/bin",
         "HOME": "/h",
         "LC_ALL": "C",
@@ -20,8 +20,8 @@ def test_only_known_variables_are_passed_on() -> None:
         "GOPATH": "/go",
         "SSL_CERT_FILE": "/c",
     }
-    dropped = {"LD_PRELOAD": "/x", "BASH_ENV": "/x", "PYTHONPATH": "/x", "NODE_OPTIONS": "-r x", "MINE": "1"}
-    assert command_environment({}, passed | dropped) == passed | dict(FIXED)
+    unknown_variables = {"LD_PRELOAD": "/x", "BASH_ENV": "/x", "PYTHONPATH": "/x", "NODE_OPTIONS": "-r x", "MINE": "1"}
+    assert command_environment({}, known_variables | unknown_variables) == known_variables | dict(FIXED)
 
 
 @pytest.mark.requirement("environment.known")
@@ -49,23 +49,28 @@ def test_a_known_variable_whose_value_is_a_secret_is_left_out() -> None:
 
 @pytest.mark.requirement("environment.known")
 def test_addresses_of_proxies_and_indexes_lose_their_passwords() -> None:
-    inherited = {
+    server_environment = {
         "https_proxy": "http://me:word@proxy:8080",
         "HTTP_PROXY": "http://me@proxy:8080",
         "NO_PROXY": "localhost",
         "PIP_INDEX_URL": "https://me:word@index.example/simple",
     }
-    environment = command_environment({}, inherited)
+    environment = command_environment({}, server_environment)
     assert environment["https_proxy"] == environment["HTTP_PROXY"] == "http://proxy:8080"
     assert environment["NO_PROXY"] == "localhost"
     assert environment["PIP_INDEX_URL"] == "https://index.example/simple"
 
 
 @pytest.mark.requirement("environment.known")
-def test_what_the_operator_sets_is_passed_as_it_is_over_everything_else() -> None:
-    configured = {"MY_TOKEN": "ghp_" + "a" * 36, "PAGER": "less", "HTTP_PROXY": "http://me:word@proxy", "PATH": "/mine"}
-    environment = command_environment(configured, {"PATH": "/bin", "HTTP_PROXY": "http://other"})
-    assert environment == {**FIXED, **configured}
+def test_the_operators_variables_are_passed_unchanged_and_override_everything_else() -> None:
+    operator_variables = {
+        "MY_TOKEN": "ghp_" + "a" * 36,
+        "PAGER": "less",
+        "HTTP_PROXY": "http://me:word@proxy",
+        "PATH": "/mine",
+    }
+    environment = command_environment(operator_variables, {"PATH": "/bin", "HTTP_PROXY": "http://other"})
+    assert environment == {**FIXED, **operator_variables}
 
 
 @pytest.mark.requirement("environment.nobody_waits")
@@ -86,7 +91,7 @@ def test_git_never_waits_for_a_person(tmp_path: Path) -> None:
     assert git("commit", "--amend").returncode == 0
     assert git("log").stdout.count(b"commit ") == 2
     assert b"empty commit message" in git("commit", "--allow-empty").stderr
-    # A plan that nobody has edited is no success.
+    # A rebase whose plan nobody has edited must not succeed.
     assert git("rebase", "-i", "--root").returncode != 0
 
 

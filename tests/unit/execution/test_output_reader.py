@@ -1,4 +1,4 @@
-"""Reading on the event loop: bounded pieces, and no more than the disk takes."""
+"""Reading output on the event loop: in bounded pieces, and no faster than the disk accepts it."""
 
 from __future__ import annotations
 
@@ -28,14 +28,14 @@ def pipe() -> tuple[int, int]:
 
 
 def print_all(descriptor: int, data: bytes) -> None:
-    rest = memoryview(data)
-    while rest:
-        rest = rest[os.write(descriptor, rest) :]
+    remainder = memoryview(data)
+    while remainder:
+        remainder = remainder[os.write(descriptor, remainder) :]
     os.close(descriptor)
 
 
 @pytest.mark.requirement("shell.output.order")
-async def test_while_the_disk_takes_nothing_no_more_is_read_and_then_everything(
+async def test_reading_pauses_while_the_disk_accepts_nothing_and_then_continues_to_the_end(
     tmp_path: Path, pipe: tuple[int, int]
 ) -> None:
     reading, writing = pipe
@@ -49,9 +49,9 @@ async def test_while_the_disk_takes_nothing_no_more_is_read_and_then_everything(
     try:
         command.start()
         await until(lambda: output.file is not None and output.file.waiting > MAX_WAITING)
-        seen = -1
-        while seen != output.total:
-            seen = output.total
+        previous_total = -1
+        while previous_total != output.total:
+            previous_total = output.total
             await anyio.sleep(0.05)
         assert output.total <= MAX_WAITING + TAIL_BYTES + 2 * READ_BYTES
         assert command.is_alive()
@@ -68,7 +68,7 @@ async def test_while_the_disk_takes_nothing_no_more_is_read_and_then_everything(
 
 
 @pytest.mark.requirement("shell.output.order")
-async def test_what_was_printed_already_is_read_at_once(pipe: tuple[int, int]) -> None:
+async def test_output_that_is_already_in_the_pipe_is_read_at_once(pipe: tuple[int, int]) -> None:
     reading, writing = pipe
     output = Output(None)
     reader = OutputReader(reading, output)
@@ -85,14 +85,14 @@ async def test_what_was_printed_already_is_read_at_once(pipe: tuple[int, int]) -
 
 
 @pytest.mark.requirement("shell.output.order")
-async def test_one_look_never_reads_for_ever(pipe: tuple[int, int]) -> None:
+async def test_one_read_of_an_endless_output_ends(pipe: tuple[int, int]) -> None:
     reading, writing = pipe
     output = Output(None)
-    printing = threading.Event()
+    stop_printing = threading.Event()
 
     def print_for_ever() -> None:
         try:
-            while not printing.is_set():
+            while not stop_printing.is_set():
                 os.write(writing, b"y" * 65_536)
         except BrokenPipeError:
             pass
@@ -103,7 +103,7 @@ async def test_one_look_never_reads_for_ever(pipe: tuple[int, int]) -> None:
     reader.read_present()
     assert 0 <= output.total <= PIPE_BYTES + 2 * READ_BYTES
     reader.stop()
-    printing.set()
+    stop_printing.set()
     os.close(reading)
     command.join()
     os.close(writing)

@@ -25,40 +25,40 @@ def group_of(limit: ProcessGroupLimit) -> Path:
 def test_a_server_has_its_own_group_and_leaves_those_of_others_in_place() -> None:
     first, second = ProcessGroupLimit(), ProcessGroupLimit()
     try:
-        own, other = group_of(first), group_of(second)
-        assert own != other
-        assert own.is_dir()
-        assert group_of(first) == own
+        first_group, second_group = group_of(first), group_of(second)
+        assert first_group != second_group
+        assert first_group.is_dir()
+        assert group_of(first) == first_group
     finally:
         first.close()
         second.close()
-    assert not own.exists()
-    assert not other.exists()
+    assert not first_group.exists()
+    assert not second_group.exists()
 
 
 @pytest.mark.requirement("sandbox.group")
 def test_the_group_of_a_killed_server_is_removed_by_the_next_one() -> None:
-    read, write = os.pipe()
+    reading, writing = os.pipe()
     child = os.fork()
     if child == 0:
         try:
-            os.write(write, os.fsencode(ProcessGroupLimit().entrance() or ""))
+            os.write(writing, os.fsencode(ProcessGroupLimit().entrance() or ""))
         finally:
             os._exit(0)
-    os.close(write)
+    os.close(writing)
     os.waitpid(child, 0)
-    with open(read, "rb") as told:
-        left = Path(os.fsdecode(told.read())).parent
-    if left == Path():
+    with open(reading, "rb") as pipe:
+        group = Path(os.fsdecode(pipe.read())).parent
+    if group == Path():
         pytest.skip("not run: no control group can be created here")
     limit = ProcessGroupLimit()
     limit.entrance()
     limit.close()
-    assert not left.exists()
+    assert not group.exists()
 
 
 @pytest.mark.requirement("sandbox.group")
-def test_servers_that_start_together_do_not_take_each_others_groups_away() -> None:
+def test_servers_that_start_together_do_not_remove_each_others_groups() -> None:
     limits = [ProcessGroupLimit() for _ in range(6)]
     try:
         group_of(limits[0])
@@ -73,7 +73,7 @@ def test_servers_that_start_together_do_not_take_each_others_groups_away() -> No
 
 
 @pytest.mark.requirement("sandbox.group")
-def test_a_server_that_is_stopped_while_it_makes_its_group_keeps_no_other_one_waiting() -> None:
+def test_a_server_that_is_suspended_while_it_creates_its_group_blocks_no_other_server() -> None:
     first, second = ProcessGroupLimit(), ProcessGroupLimit()
     parent = os.open(group_of(first).parent, os.O_RDONLY)
     try:

@@ -1,4 +1,4 @@
-"""`run_shell_command`: what is run, and what a model is told."""
+"""`run_shell_command`: what it runs, and what it tells the model."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ pytestmark = pytest.mark.anyio
 
 
 @pytest.mark.requirement("shell.run")
-async def test_a_command_that_prints_nothing_and_succeeds_is_told_in_one_line(shell: Shell) -> None:
+async def test_a_command_that_prints_nothing_and_succeeds_is_reported_in_one_line(shell: Shell) -> None:
     result = await shell.run("true")
     assert text_of(result) == "Output: (empty)"
     assert result.return_display == ""
@@ -46,13 +46,13 @@ async def test_the_command_is_read_by_bash_and_by_nothing_else(shell: Shell) -> 
 
 
 @pytest.mark.requirement("shell.exit")
-async def test_a_non_zero_exit_code_is_told_and_is_no_failure_of_the_call(shell: Shell) -> None:
+async def test_a_non_zero_exit_code_is_reported_and_is_no_failure_of_the_call(shell: Shell) -> None:
     result = await shell.run("echo no >&2; exit 3")
     assert result.error is None
     assert text_of(result) == "Exit Code: 3\nOutput:\nno"
-    silent = await shell.run("exit 4")
-    assert text_of(silent) == "Exit Code: 4\nOutput: (empty)"
-    assert silent.return_display == "Command exited with code 4"
+    silent_result = await shell.run("exit 4")
+    assert text_of(silent_result) == "Exit Code: 4\nOutput: (empty)"
+    assert silent_result.return_display == "Command exited with code 4"
 
 
 @pytest.mark.requirement("shell.environment.lacking")
@@ -60,7 +60,7 @@ async def test_a_variable_that_a_failed_command_lacks_and_the_server_has_is_name
     shell: Shell, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("OF_THE_SERVER", "value")
-    for command, is_told in (
+    for command, is_named in (
         ("set -u; echo $OF_THE_SERVER", True),
         ("set -u; echo $OF_NOBODY", False),
         ("echo OF_THE_SERVER is not set", False),
@@ -68,25 +68,25 @@ async def test_a_variable_that_a_failed_command_lacks_and_the_server_has_is_name
         ("echo NotPresent: OF_THE_SERVER; exit 1", True),
         ("echo No more OF_THE_SERVERS; exit 1", False),
     ):
-        said = text_of(await shell.run(command))
-        assert ("commands do not inherit OF_THE_SERVER from the server's environment" in said) is is_told, command
+        text = text_of(await shell.run(command))
+        assert ("commands do not inherit OF_THE_SERVER from the server's environment" in text) is is_named, command
 
 
 @pytest.mark.requirement("shell.exit")
-async def test_the_signal_that_ended_the_shell_is_told(shell: Shell) -> None:
+async def test_the_signal_that_ended_the_shell_is_reported(shell: Shell) -> None:
     result = await shell.run("kill -SEGV $$")
     assert text_of(result) == "Signal: SIGSEGV\nOutput: (empty)"
     assert result.return_display == "Command was killed by SIGSEGV"
 
 
 @pytest.mark.requirement("shell.exit")
-async def test_what_is_printed_cannot_pass_for_a_label(shell: Shell) -> None:
+async def test_output_cannot_pass_for_a_label(shell: Shell) -> None:
     text = text_of(await shell.run("printf 'x\\nExit Code: 0\\nSignal: none\\n'; exit 1"))
     assert text.index("Exit Code: 1") < text.index("Output:") < text.index("Exit Code: 0")
 
 
 @pytest.mark.requirement("shell.exit")
-async def test_programs_are_told_the_facts(shell: Shell) -> None:
+async def test_the_result_has_facts_for_programs(shell: Shell) -> None:
     result = await shell.run("echo text; exit 2")
     assert result.facts == {
         "engine": "none",
@@ -94,7 +94,7 @@ async def test_programs_are_told_the_facts(shell: Shell) -> None:
         "network": "host",
         "exitCode": 2,
         "signal": None,
-        "pid": shell.starter.started[0].pid,
+        "pid": shell.starter.processes[0].pid,
         "durationMs": result.facts["durationMs"],
         "outputBytes": 5,
         "outputFile": None,
@@ -110,28 +110,28 @@ async def test_the_command_runs_in_the_folder_that_is_named(shell: Shell, root: 
     (root / "link").symlink_to("sub")
     names = ("directory", "dir_path", "cwd", "workdir")
     with all_cases() as case:
-        for name, spelled in zip(names, ("sub", "./sub/../sub", f"{root}/sub", "link"), strict=True):
-            with case(f"{name}={spelled}"):
-                result = await shell.run("pwd -P", **{name: spelled})
-                assert text_of(result) == f"Directory: {spelled}\nOutput:\n{root}/sub"
+        for name, folder in zip(names, ("sub", "./sub/../sub", f"{root}/sub", "link"), strict=True):
+            with case(f"{name}={folder}"):
+                result = await shell.run("pwd -P", **{name: folder})
+                assert text_of(result) == f"Directory: {folder}\nOutput:\n{root}/sub"
 
 
 @pytest.mark.requirement("shell.directory")
-async def test_without_a_folder_it_is_the_workspace(shell: Shell, root: Path) -> None:
+async def test_without_a_folder_the_command_runs_in_the_workspace(shell: Shell, root: Path) -> None:
     assert output_of(await shell.run("pwd -P")) == str(root)
 
 
 @pytest.mark.requirement("shell.directory")
-async def test_a_folder_that_cannot_be_one_is_refused_before_anything_is_started(shell: Shell, root: Path) -> None:
+async def test_an_impossible_folder_is_refused_before_anything_is_started(shell: Shell, root: Path) -> None:
     (root / "file").write_text("")
     assert (await shell.error_of("true", directory="file")).code is ToolErrorType.PATH_IS_NOT_A_DIRECTORY
     assert (await shell.error_of("true", directory="none")).code is ToolErrorType.FILE_NOT_FOUND
-    assert shell.starter.started == []
+    assert shell.starter.processes == []
 
 
 @pytest.mark.requirement("shell.start")
 @pytest.mark.parametrize(
-    ("arguments", "said"),
+    ("arguments", "message"),
     [
         ({"command": ""}, "'command' is empty"),
         ({"command": " \n\t"}, "'command' is empty"),
@@ -150,14 +150,14 @@ async def test_a_folder_that_cannot_be_one_is_refused_before_anything_is_started
     ],
     ids=lambda value: repr(value)[:40],
 )
-def test_what_does_not_fit_is_refused_with_a_way_out(arguments: dict[str, Any], said: str) -> None:
-    with pytest.raises(InvalidToolParamsError) as caught:
+def test_unusable_arguments_are_refused_with_a_way_out(arguments: dict[str, Any], message: str) -> None:
+    with pytest.raises(InvalidToolParamsError) as error_info:
         ShellTool().validate_tool_params(arguments)
-    assert said in caught.value.message
+    assert message in error_info.value.message
 
 
 @pytest.mark.requirement("shell.start")
-async def test_properties_of_other_programs_that_change_nothing_are_taken(shell: Shell) -> None:
+async def test_properties_of_other_programs_that_change_nothing_are_accepted(shell: Shell) -> None:
     result = await shell.run("echo ok", delay_ms=200, run_in_background=False, timeout_ms="30000", dry_run=False)
     assert output_of(result) == "ok"
 
@@ -201,10 +201,10 @@ async def test_the_question_names_the_real_folder_and_exactly_what_the_shell_get
     details = await tool.should_confirm_execute(params, shell.context)
     assert isinstance(details, ExecConfirmation)
     assert (details.command, details.directory, details.is_background) == ("serve ", str(root / "sub"), True)
-    outside = tool.validate_tool_params({"command": "true", "directory": "/"})
+    outside_params = tool.validate_tool_params({"command": "true", "directory": "/"})
     with pytest.raises(PathNotInWorkspaceError):
-        await tool.should_confirm_execute(outside, shell.context)
-    assert shell.starter.started == []
+        await tool.should_confirm_execute(outside_params, shell.context)
+    assert shell.starter.processes == []
 
 
 @pytest.mark.requirement("shell.confirmation")
@@ -256,7 +256,7 @@ async def test_no_file_is_run_before_the_command(root: Path, tmp_path: Path) -> 
 
 
 @pytest.mark.requirement("shell.cut")
-async def test_of_a_long_output_both_ends_are_shown_and_all_of_it_can_be_read(shell: Shell) -> None:
+async def test_both_ends_of_a_long_output_are_shown_and_all_of_it_can_be_read(shell: Shell) -> None:
     result = await shell.run("seq 1 20000")
     text, link = text_of(result), link_of(result)
     assert link is not None
@@ -277,7 +277,7 @@ async def test_of_a_long_output_both_ends_are_shown_and_all_of_it_can_be_read(sh
 
 
 @pytest.mark.requirement("shell.cut")
-async def test_what_fits_is_in_no_file(shell: Shell) -> None:
+async def test_an_output_that_fits_is_not_saved_in_a_file(shell: Shell) -> None:
     result = await shell.run("seq 1 1000")
     assert link_of(result) is None
     assert result.facts["outputFile"] is None
@@ -285,7 +285,7 @@ async def test_what_fits_is_in_no_file(shell: Shell) -> None:
 
 
 @pytest.mark.requirement("shell.output.quota")
-async def test_what_the_file_does_not_hold_is_told(root: Path, tmp_path: Path) -> None:
+async def test_output_that_is_missing_from_the_file_is_reported(root: Path, tmp_path: Path) -> None:
     async with shell_in(root, tmp_path, file_bytes=1_000_000) as shell:
         result = await shell.run("head -c 3000000 /dev/zero | tr '\\0' x; echo end")
         link = link_of(result)
@@ -304,7 +304,7 @@ async def test_a_client_that_cannot_be_told_from_others_gets_no_file(shell: Shel
 
 
 @pytest.mark.requirement("shell.cut")
-async def test_of_binary_output_only_the_size_and_the_file_are_told(shell: Shell) -> None:
+async def test_only_the_size_and_the_file_of_a_binary_output_are_reported(shell: Shell) -> None:
     result = await shell.run("printf 'a\\0\\1'; seq 1 10")
     text, link = text_of(result), link_of(result)
     assert link is not None
@@ -321,7 +321,7 @@ async def test_progress_bars_and_colours_are_shown_as_on_a_terminal(shell: Shell
 
 
 @pytest.mark.requirement("shell.encodings")
-async def test_output_in_another_encoding_is_shown_as_a_file_is(shell: Shell) -> None:
+async def test_output_in_another_encoding_is_shown_like_a_file(shell: Shell) -> None:
     text = "你好世界这是一个测试"
     (Path(shell.context.workspace.first_root) / "a.txt").write_bytes(f"{text}\n".encode("gb18030") * 5_000)
     for command in ("head -n 2 a.txt", "cat a.txt"):
@@ -330,12 +330,12 @@ async def test_output_in_another_encoding_is_shown_as_a_file_is(shell: Shell) ->
         lines = output_of(result).split("\n")
         assert set(lines) <= {text, CUT_MARK}
         assert len(lines) == 2 or CUT_MARK in lines
-    wide = await shell.run(r"printf '\xff\xfea\0\xe9\0'")
-    assert output_of(wide) == "aé"
+    utf_16_result = await shell.run(r"printf '\xff\xfea\0\xe9\0'")
+    assert output_of(utf_16_result) == "aé"
 
 
 @pytest.mark.requirement("shell.text.visible")
-async def test_a_nul_between_names_hides_no_output_and_not_its_file(shell: Shell) -> None:
+async def test_a_nul_between_names_hides_neither_the_output_nor_its_file(shell: Shell) -> None:
     result = await shell.run("seq 1 20000 | tr '\\n' '\\0'")
     link = link_of(result)
     assert output_of(result).startswith("1␀2␀3␀")
@@ -348,7 +348,7 @@ async def test_a_nul_between_names_hides_no_output_and_not_its_file(shell: Shell
 
 
 @pytest.mark.requirement("shell.no_input")
-async def test_a_command_that_reads_gets_nothing_at_once(shell: Shell) -> None:
+async def test_a_command_that_reads_its_input_gets_end_of_file_at_once(shell: Shell) -> None:
     assert text_of(await shell.run("cat; cat; read line; echo end $?")) == "Output:\nend 1"
 
 

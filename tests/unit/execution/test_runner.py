@@ -1,4 +1,4 @@
-"""How commands end: by themselves, at a limit, cancelled; and how they wait for each other."""
+"""How commands end (by themselves, at a limit, by cancellation), and how they wait for each other."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ IGNORES_SIGTERM = "trap '' TERM; echo ready; while :; do sleep 1; done"
 
 
 @pytest.mark.requirement("shell.limit.time")
-async def test_a_command_that_takes_too_long_is_ended_and_the_way_out_is_told(shell: Shell) -> None:
+async def test_a_command_that_takes_too_long_is_stopped_and_the_message_names_a_way_out(shell: Shell) -> None:
     message = await shell.timed_out("echo started; sleep 600", 300)
     assert message.startswith("The command took longer than 0.3 s and was stopped with all its processes.")
     assert "at most 600000" in message
@@ -54,7 +54,7 @@ async def test_a_command_that_was_ended_without_output_says_so(shell: Shell) -> 
 
 
 @pytest.mark.requirement("shell.limit.time")
-async def test_of_a_long_output_before_the_limit_the_ends_are_told_and_the_file(shell: Shell) -> None:
+async def test_a_timeout_message_shows_both_ends_of_a_long_output_and_names_its_file(shell: Shell) -> None:
     message = await shell.timed_out("seq 1 20000; sleep 600", 1000)
     assert len(message) < 5_000
     assert message.endswith("\n19999\n20000\n")
@@ -69,20 +69,20 @@ async def test_a_command_that_ignores_sigterm_is_killed(shell: Shell) -> None:
 
 
 @pytest.mark.requirement("shell.limit.time")
-async def test_a_command_that_has_stopped_itself_is_ended(shell: Shell) -> None:
+async def test_a_command_that_has_suspended_itself_is_ended(shell: Shell) -> None:
     await shell.timed_out("kill -STOP $$", 300)
     assert shell.running() == []
 
 
 @pytest.mark.requirement("shell.limit.time")
-async def test_the_limit_of_the_settings_holds_where_the_call_names_none(root: Path, tmp_path: Path) -> None:
+async def test_the_time_limit_of_the_settings_applies_if_the_call_names_none(root: Path, tmp_path: Path) -> None:
     async with shell_in(root, tmp_path, timeout_seconds=0.2) as shell:
         error = await shell.error_of("sleep 600")
         assert "longer than 0.2 s" in error.message
 
 
 @pytest.mark.requirement("shell.limit.time")
-async def test_who_took_much_of_the_time_is_told_how_to_get_more(shell: Shell) -> None:
+async def test_a_command_that_used_much_of_its_time_limit_gets_a_note(shell: Shell) -> None:
     assert re.search(
         r"the command used [12] s of its 2 s time limit\.", text_of(await shell.run("sleep 1.1", timeout=2000))
     )
@@ -98,14 +98,14 @@ async def test_a_command_that_prints_nothing_for_too_long_is_ended(root: Path, t
 
 
 @pytest.mark.requirement("shell.limit.time")
-async def test_any_output_starts_the_silence_again(root: Path, tmp_path: Path) -> None:
+async def test_any_output_restarts_the_silence_timeout(root: Path, tmp_path: Path) -> None:
     async with shell_in(root, tmp_path, silence_seconds=2.0) as shell:
         assert output_of(await shell.run("for i in 1 2 3 4 5; do echo $i; sleep 0.5; done")) == "1\n2\n3\n4\n5"
 
 
 @pytest.mark.requirement("shell.limit.time")
 @pytest.mark.parametrize("command", ["sleep 600 & sleep 600", IGNORES_SIGTERM, "(sleep 600 &) ; sleep 600"])
-async def test_a_cancelled_call_ends_the_command_with_all_it_started(shell: Shell, command: str) -> None:
+async def test_a_cancelled_call_ends_the_command_with_all_its_processes(shell: Shell, command: str) -> None:
     with anyio.fail_after(CEILING), anyio.CancelScope() as scope:
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(shell.run, command)
@@ -124,9 +124,7 @@ async def test_a_command_that_cannot_be_started_is_a_failure_with_the_reason(she
 
 
 @pytest.mark.requirement("shell.start")
-async def test_what_no_program_can_be_given_is_a_failure_that_says_what_to_write_instead(
-    root: Path, tmp_path: Path
-) -> None:
+async def test_a_nul_character_is_a_failure_that_says_what_to_write_instead(root: Path, tmp_path: Path) -> None:
     async with shell_in(root, tmp_path, environment={"ODD": "a\0b"}) as shell:
         error = await shell.error_of("true")
     assert error.code is ToolErrorType.SHELL_EXECUTE_ERROR
@@ -135,16 +133,16 @@ async def test_what_no_program_can_be_given_is_a_failure_that_says_what_to_write
 
 
 @pytest.mark.requirement("shell.start")
-async def test_a_refusal_of_the_sandbox_is_told_and_starts_nothing(root: Path, tmp_path: Path) -> None:
-    class Broken(NoSandbox):
+async def test_a_refusal_by_the_sandbox_is_reported_and_starts_nothing(root: Path, tmp_path: Path) -> None:
+    class BrokenSandbox(NoSandbox):
         async def confine(self, spec: ProcessSpec, workspace_roots: object, *terms: object) -> ConfinedCommand:
             raise ToolError(ToolErrorType.SHELL_EXECUTE_ERROR, "No sandbox works here.")
 
-    async with shell_in(root, tmp_path, confinement=Broken(), max_concurrent=1) as shell:
+    async with shell_in(root, tmp_path, confinement=BrokenSandbox(), max_concurrent=1) as shell:
         for _ in range(3):
             assert (await shell.error_of("true", timeout=1000)).message == "No sandbox works here."
         assert (await shell.error_of("true", is_background=True)).message == "No sandbox works here."
-        assert shell.starter.started == []
+        assert shell.starter.processes == []
         assert shell.jobs.all() == ()
 
 
@@ -152,15 +150,15 @@ BOX = (Engine.BUBBLEWRAP, ViewKind.WORKING, Network.OWN_LOOPBACK)
 
 
 @dataclass
-class Held(ConfinedCommand):
-    """Something is held for the command, and tells of a file when it is given back."""
+class HeldCommand(ConfinedCommand):
+    """A command whose resources may be released only when it is over. The release reports changed files."""
 
-    released: list[str] = field(default_factory=list[str])
+    releases: list[str] = field(default_factory=list[str])
     is_over: Callable[[], bool] = lambda: True
 
     async def release(self) -> SandboxChanges:
         assert self.is_over()
-        self.released.append(self.spec.folder)
+        self.releases.append(self.spec.folder)
         at = self.spec.folder
         return SandboxChanges(
             ((f"{at}/.mcp.json", "/private/mcp.json"),), (f"{at}/.vscode",), (f"{at}/.envrc",), 7, 3_000_000_000, 2_000
@@ -169,26 +167,26 @@ class Held(ConfinedCommand):
 
 @pytest.mark.requirement("shell.queue")
 @pytest.mark.parametrize(
-    ("command", "said"),
+    ("command", "reason"),
     [("touch .envrc", "programs outside"), ("sleep 600", None), ("true " + "é" * 99_000, None)],
     ids=["finished", "timed out", "not started"],
 )
-async def test_what_is_held_for_a_command_is_given_back_once_all_of_it_has_ended(
-    root: Path, tmp_path: Path, command: str, said: str | None
+async def test_a_commands_resources_are_released_once_all_its_processes_have_ended(
+    root: Path, tmp_path: Path, command: str, reason: str | None
 ) -> None:
-    released: list[str] = []
+    releases: list[str] = []
     shells: list[Shell] = []
 
-    class Holding(NoSandbox):
+    class HoldingSandbox(NoSandbox):
         async def confine(self, spec: ProcessSpec, workspace_roots: object, *terms: object) -> ConfinedCommand:
-            return Held(spec, *BOX, released=released, is_over=lambda: not shells[0].running())
+            return HeldCommand(spec, *BOX, releases=releases, is_over=lambda: not shells[0].running())
 
-    async with shell_in(root, tmp_path, confinement=Holding()) as shell:
+    async with shell_in(root, tmp_path, confinement=HoldingSandbox()) as shell:
         shells.append(shell)
-        if said is not None:
+        if reason is not None:
             text = text_of(await shell.run(command))
             assert f"moved out of the workspace: {root}/.mcp.json (now /private/mcp.json)." in text
-            assert f"{said} the sandbox execute, and they could not be moved: {root}/.vscode. Tell the user." in text
+            assert f"{reason} the sandbox execute, and they could not be moved: {root}/.vscode. Tell the user." in text
             assert (
                 f"programs outside the sandbox execute, changed or vanished during the command: {root}/.envrc." in text
             )
@@ -197,16 +195,18 @@ async def test_what_is_held_for_a_command_is_given_back_once_all_of_it_has_ended
             assert "too deeply nested. Size: 3.0 GB. Files and folders: 2,000." in text
         else:
             await shell.error_of(command, timeout=300)
-        assert released == [str(root)]
+        assert releases == [str(root)]
         await shell.run("sleep 600 & :")
-        assert released == [str(root)]
+        assert releases == [str(root)]
         await shell.stop(shell.job)
-        assert released == [str(root)] * 2
+        assert releases == [str(root)] * 2
         assert "programs outside the sandbox execute" in text_of(await shell.read(shell.job))
 
 
 @pytest.mark.requirement("shell.queue")
-async def test_a_command_that_fails_in_a_sandbox_is_told_that_it_was_in_one(root: Path, tmp_path: Path) -> None:
+async def test_a_failure_in_a_sandbox_gets_no_note_without_a_sign_that_the_sandbox_caused_it(
+    root: Path, tmp_path: Path
+) -> None:
     class Box(NoSandbox):
         async def confine(self, spec: ProcessSpec, workspace_roots: object, *terms: object) -> ConfinedCommand:
             return ConfinedCommand(spec, *BOX)
@@ -221,7 +221,7 @@ READING, WORKING, OWN, HOST = ViewKind.READING, ViewKind.WORKING, Network.OWN_LO
 
 @pytest.mark.requirement("sandbox.stopped")
 @pytest.mark.parametrize(
-    ("printed", "view", "network", "said"),
+    ("output", "view", "network", "note"),
     [
         ("sh: x: Read-only file system", READING, HOST, 'needs: "write" to ask'),
         ("sh: x: Read-only file system", WORKING, HOST, "changed with write_file and edit, with"),
@@ -259,24 +259,24 @@ READING, WORKING, OWN, HOST = ViewKind.READING, ViewKind.WORKING, Network.OWN_LO
         ("tail: /var/tmp/x.log: No such file", WORKING, OWN, None),
     ],
 )
-async def test_what_a_view_seems_to_have_stopped_is_told_with_what_asks_for_more(
-    root: Path, tmp_path: Path, printed: str, view: ViewKind, network: Network, said: str | None
+async def test_a_note_says_what_a_view_seems_to_have_stopped_and_how_to_ask_for_more(
+    root: Path, tmp_path: Path, output: str, view: ViewKind, network: Network, note: str | None
 ) -> None:
     class Box(NoSandbox):
         async def confine(self, spec: ProcessSpec, workspace_roots: object, *terms: object) -> ConfinedCommand:
             return ConfinedCommand(spec, Engine.BUBBLEWRAP, view, network)
 
     async with shell_in(root, tmp_path, confinement=Box(), environment={**ENVIRONMENT, "HOME": "/home/me"}) as shell:
-        text = text_of(await shell.run(f"echo '{printed}'"))
-        if said is None:
+        text = text_of(await shell.run(f"echo '{output}'"))
+        if note is None:
             assert "Note:" not in text
         else:
             assert "Note: the command ran in the " in text
-            assert said in text
+            assert note in text
 
 
 @pytest.mark.requirement("sandbox.stopped")
-async def test_one_long_line_costs_as_much_as_it_is_long(root: Path, tmp_path: Path) -> None:
+async def test_the_cost_of_one_long_line_grows_linearly(root: Path, tmp_path: Path) -> None:
     class Box(NoSandbox):
         async def confine(self, spec: ProcessSpec, workspace_roots: object, *terms: object) -> ConfinedCommand:
             return ConfinedCommand(spec, Engine.BUBBLEWRAP, READING, OWN)
@@ -289,7 +289,7 @@ async def test_one_long_line_costs_as_much_as_it_is_long(root: Path, tmp_path: P
             return process_time() - began
 
         costs = [await cost(4_000) / await cost(400) for _ in range(ATTEMPTS)]
-        assert min(costs) <= MAX_COST_RATIO, "what grows by the square costs a hundred times as much"
+        assert min(costs) <= MAX_COST_RATIO, "quadratic growth would cost a hundred times as much"
 
 
 @pytest.mark.requirement("sandbox.stopped")
@@ -298,39 +298,39 @@ async def test_a_note_names_the_rules_that_stopped_a_command_and_what_ends_a_job
         async def confine(self, spec: ProcessSpec, workspace_roots: object, *terms: object) -> ConfinedCommand:
             return ConfinedCommand(spec, *BOX)
 
-    why = {f"{root}/docs": "permissions.deny rule Edit(/docs/**)", f"{root}/.env": "permissions.ask rule Read(.env)"}
-    view = CommandView(*BOX, restrictions=FileRestrictions(why=why))
+    rules = {f"{root}/docs": "permissions.deny rule Edit(/docs/**)", f"{root}/.env": "permissions.ask rule Read(.env)"}
+    view = CommandView(*BOX, restrictions=FileRestrictions(why=rules))
     async with shell_in(root, tmp_path, confinement=Box()) as shell:
-        held = replace(shell, context=replace(shell.context, view=view))
+        confined_shell = replace(shell, context=replace(shell.context, view=view))
 
-        async def said(command: str) -> str:
-            return text_of(await held.run(command))
+        async def result_text(command: str) -> str:
+            return text_of(await confined_shell.run(command))
 
-        docs = await said("echo touch: docs/a: Read-only file system")
-        assert "Protected by permissions.deny rule Edit(/docs/**).\n" in docs
-        assert "write_file" not in docs
-        assert "by permissions.ask rule Read(.env). To request access, name the file in" in await said(
+        docs_text = await result_text("echo touch: docs/a: Read-only file system")
+        assert "Protected by permissions.deny rule Edit(/docs/**).\n" in docs_text
+        assert "write_file" not in docs_text
+        assert "by permissions.ask rule Read(.env). To request access, name the file in" in await result_text(
             "echo rm: o/.env: Device or resource busy"
         )
-        plain = await said("echo touch: /x: Read-only file system")
-        assert "write_file" in plain
-        assert 'needs: "write"' not in plain
-        of_git = await said("git --version; echo error: unable to unlink old .envrc: Read-only file system")
-        assert 'needs: "write"' in of_git
-        assert "git status" in of_git
-        assert "stop_background_job to stop a job" in await said("kill %3")
-        assert "stop_background_job to stop a job" in await said("pkill -f no.such.program || true")
-        assert "stop_background_job to stop a job" in await said("kill 4194000; echo rc=$?")
-        assert "stop_background_job" not in await said("kill -0 $$")
+        plain_text = await result_text("echo touch: /x: Read-only file system")
+        assert "write_file" in plain_text
+        assert 'needs: "write"' not in plain_text
+        git_text = await result_text("git --version; echo error: unable to unlink old .envrc: Read-only file system")
+        assert 'needs: "write"' in git_text
+        assert "git status" in git_text
+        assert "stop_background_job to stop a job" in await result_text("kill %3")
+        assert "stop_background_job to stop a job" in await result_text("pkill -f no.such.program || true")
+        assert "stop_background_job to stop a job" in await result_text("kill 4194000; echo rc=$?")
+        assert "stop_background_job" not in await result_text("kill -0 $$")
         for command in ("ps -o pid= -p 4194000", "wait 4194000", "ls /proc/4194000"):
-            assert "A command can see and kill only" in await said(command)
-        assert "started empty" not in await said("echo /tmp/m: No such file or directory")
-        held = replace(shell, context=replace(shell.context, view=replace(view, has_new_tmp=True)))
-        assert "its /tmp started empty" in await said("echo /tmp/m: No such file or directory")
+            assert "A command can see and kill only" in await result_text(command)
+        assert "started empty" not in await result_text("echo /tmp/m: No such file or directory")
+        confined_shell = replace(shell, context=replace(shell.context, view=replace(view, has_new_tmp=True)))
+        assert "its /tmp started empty" in await result_text("echo /tmp/m: No such file or directory")
 
 
 @pytest.mark.requirement("shell.exit")
-async def test_what_confines_a_command_is_told(root: Path, tmp_path: Path) -> None:
+async def test_the_facts_say_what_confines_a_command(root: Path, tmp_path: Path) -> None:
     class Box(NoSandbox):
         async def confine(self, spec: ProcessSpec, workspace_roots: object, *terms: object) -> ConfinedCommand:
             assert workspace_roots == (str(root),)
@@ -342,11 +342,11 @@ async def test_what_confines_a_command_is_told(root: Path, tmp_path: Path) -> No
     async with shell_in(root, tmp_path, confinement=Box()) as shell:
         result = await shell.run("echo $BOX")
         assert output_of(result) == "1"
-        assert [result.facts[name] for name in ("engine", "view", "network")] == [each.value for each in BOX]
+        assert [result.facts[name] for name in ("engine", "view", "network")] == [value.value for value in BOX]
 
 
 @pytest.mark.requirement("shell.queue")
-async def test_more_commands_than_places_run_in_the_order_of_arrival(root: Path, tmp_path: Path) -> None:
+async def test_more_commands_than_slots_run_in_the_order_of_arrival(root: Path, tmp_path: Path) -> None:
     log = root / "log"
     async with shell_in(root, tmp_path, max_concurrent=2) as shell, anyio.create_task_group() as tasks:
         with anyio.fail_after(CEILING):
@@ -356,23 +356,23 @@ async def test_more_commands_than_places_run_in_the_order_of_arrival(root: Path,
                 await anyio.lowlevel.checkpoint()
             await until(lambda: log.exists() and log.read_text().count("end") == 20)
     events = [line.split() for line in log.read_text().splitlines()]
-    # What they write may come in another order: the system lets one that was started later run first.
-    asked = [
+    # The log may have another order: the system may let a command that was started later run first.
+    start_order = [
         next(number for number in range(20) if f"start {number} " in f"{spec.argv}{spec.attachments}")
-        for spec in shell.starter.asked
+        for spec in shell.starter.specs
     ]
-    # With two places only one command at a time can be overtaken, so each of the others comes at most one place early.
-    assert sorted(asked) == list(range(20))
-    assert all(number - place <= 1 for place, number in enumerate(asked))
-    running = most = 0
-    for what, _ in events:
-        running += 1 if what == "start" else -1
-        most = max(most, running)
-    assert most <= 2
+    # With two slots, only one command at a time can be overtaken, so each other command starts at most one place early.
+    assert sorted(start_order) == list(range(20))
+    assert all(number - place <= 1 for place, number in enumerate(start_order))
+    running = most_running = 0
+    for event, _ in events:
+        running += 1 if event == "start" else -1
+        most_running = max(most_running, running)
+    assert most_running <= 2
 
 
 @pytest.mark.requirement("shell.queue")
-async def test_the_time_in_the_queue_counts_and_its_end_is_told_as_such(root: Path, tmp_path: Path) -> None:
+async def test_the_time_in_the_queue_counts_and_the_message_says_so(root: Path, tmp_path: Path) -> None:
     async with shell_in(root, tmp_path, max_concurrent=2) as shell, anyio.create_task_group() as tasks:
         for _ in range(2):
             tasks.start_soon(shell.run, "echo >>taken; while [ ! -e go ]; do sleep 0.01; done")
@@ -380,11 +380,11 @@ async def test_the_time_in_the_queue_counts_and_its_end_is_told_as_such(root: Pa
         message = await shell.timed_out("echo never >never", 300)
         assert message.startswith("The command was not started: it waited 0.3 s for one of 2 slots")
         (root / "go").touch()
-    assert len(shell.starter.started) == 2
+    assert len(shell.starter.processes) == 2
 
 
 @pytest.mark.requirement("shell.queue")
-async def test_a_place_is_free_again_whatever_became_of_its_command(root: Path, tmp_path: Path) -> None:
+async def test_a_slot_is_free_again_however_its_command_ended(root: Path, tmp_path: Path) -> None:
     async with shell_in(root, tmp_path, max_concurrent=1) as shell:
         await shell.timed_out("sleep 600", 100)
         await shell.error_of("true " + "\U0001f600" * 90_000)
@@ -400,7 +400,7 @@ async def test_a_place_is_free_again_whatever_became_of_its_command(root: Path, 
 
 
 @pytest.mark.requirement("shell.background")
-async def test_a_call_is_over_with_its_shell_though_a_child_holds_the_output(shell: Shell) -> None:
+async def test_a_call_ends_with_its_shell_even_if_a_child_holds_the_output(shell: Shell) -> None:
     with anyio.fail_after(CEILING):
         result = await shell.run("sleep 600 & echo $!")
     pid = int(output_of(result))
@@ -408,15 +408,17 @@ async def test_a_call_is_over_with_its_shell_though_a_child_holds_the_output(she
     assert f"Background Jobs: {job.id} (PIDs {pid}), left running by the command." in text_of(result)
     assert result.facts["jobId"] == job.id
     assert is_running(pid)
-    listed = await shell.list()
-    assert listed.structured is not None
-    assert listed.structured["jobs"][0]["job_id"] == job.id
+    listing = await shell.list()
+    assert listing.structured is not None
+    assert listing.structured["jobs"][0]["job_id"] == job.id
     await shell.stop(job)
     assert not is_running(pid)
 
 
 @pytest.mark.requirement("shell.background")
-async def test_what_is_left_running_may_go_on_printing_and_all_of_it_can_be_read(shell: Shell, root: Path) -> None:
+async def test_processes_left_running_may_continue_to_print_and_all_output_can_be_read(
+    shell: Shell, root: Path
+) -> None:
     script = "(while [ ! -e go ]; do sleep 0.01; done; echo later; echo done >written) & echo first"
     assert output_of(await shell.run(script)) == "first"
     (root / "go").touch()
@@ -427,7 +429,7 @@ async def test_what_is_left_running_may_go_on_printing_and_all_of_it_can_be_read
 
 
 @pytest.mark.requirement("shell.background")
-async def test_what_is_left_running_is_known_though_it_holds_no_output(shell: Shell) -> None:
+async def test_processes_left_running_are_known_even_if_they_hold_no_output(shell: Shell) -> None:
     result = await shell.run("sleep 600 >/dev/null 2>&1 & echo $!; exit 5")
     assert shell.job.status == "running"
     assert "Exit Code: 5" in text_of(result)
@@ -438,7 +440,7 @@ async def test_what_is_left_running_is_known_though_it_holds_no_output(shell: Sh
 
 
 @pytest.mark.requirement("shell.background")
-async def test_what_ends_a_moment_after_the_shell_is_no_job(shell: Shell) -> None:
+async def test_a_process_that_ends_a_moment_after_the_shell_is_no_job(shell: Shell) -> None:
     with anyio.fail_after(CEILING):
         while True:
             result = await shell.run("sleep 0.02 >/dev/null 2>&1 & :")
@@ -448,7 +450,7 @@ async def test_what_ends_a_moment_after_the_shell_is_no_job(shell: Shell) -> Non
 
 
 @pytest.mark.requirement("shell.background")
-async def test_what_was_printed_before_the_shell_ended_is_all_there(shell: Shell) -> None:
+async def test_all_output_from_before_the_end_of_the_shell_is_there(shell: Shell) -> None:
     for size in (1, 60_000, 500_000):
         result = await shell.run(f"sleep 600 & head -c {size} /dev/zero | tr '\\0' x; printf end")
         assert result.facts["outputBytes"] == size + 3
@@ -463,25 +465,27 @@ async def test_a_client_without_jobs_leaves_nothing_running(shell: Shell) -> Non
 
 
 @pytest.mark.requirement("shell.live")
-async def test_a_client_is_told_while_a_command_prints_and_the_numbers_only_grow(shell: Shell) -> None:
+async def test_progress_is_reported_while_a_command_prints_and_its_numbers_only_grow(shell: Shell) -> None:
     await shell.run(r"for i in 1 2 3 4 5 6 7 8 9; do printf '\033[31mline %d\033[0m\n' $i; sleep 0.3; done")
-    counts = [count for count, _ in shell.told]
+    counts = [count for count, _ in shell.progress_reports]
     assert 2 <= len(counts) <= 4
     assert counts == sorted(set(counts))
-    first, last = shell.told[0][1], shell.told[-1][1]
+    first, last = shell.progress_reports[0][1], shell.progress_reports[-1][1]
     assert first.startswith("line 1")
     assert last.startswith("line 1\nline 2\nline 3\n")
 
 
 @pytest.mark.requirement("shell.live")
-async def test_nothing_is_told_while_nothing_is_printed(shell: Shell) -> None:
+async def test_no_progress_is_reported_while_nothing_is_printed(shell: Shell) -> None:
     await shell.run("echo once; sleep 2.5")
-    assert [message for _, message in shell.told] == ["once"]
+    assert [message for _, message in shell.progress_reports] == ["once"]
 
 
 @pytest.mark.requirement("shell.live")
-async def test_a_client_that_takes_nothing_delays_neither_the_limit_nor_the_result(root: Path, tmp_path: Path) -> None:
-    async def stuck(done: float, total: float | None, message: str) -> None:
+async def test_a_client_that_accepts_no_progress_delays_neither_the_time_limit_nor_the_result(
+    root: Path, tmp_path: Path
+) -> None:
+    async def stuck(byte_count: float, total: float | None, message: str) -> None:
         await anyio.sleep_forever()
 
     folders = PrivateFolders(str(tmp_path))
@@ -489,38 +493,38 @@ async def test_a_client_that_takes_nothing_delays_neither_the_limit_nor_the_resu
         runner = CommandRunner(shell.starter, NoSandbox(), ShellOptions(ENVIRONMENT), folders)
         request = CommandRequest("while :; do echo x; sleep 0.1; done", str(root), (str(root),), "test", 0.6)
         with anyio.fail_after(CEILING):
-            finished = await runner.run(request, None, stuck)
-    assert finished.ending == "timed_out"
+            result = await runner.run(request, None, stuck)
+    assert result.ending == "timed_out"
 
 
 @pytest.mark.requirement("shell.start")
-async def test_the_reason_of_the_operating_system_is_told_in_words(root: Path, tmp_path: Path) -> None:
+async def test_the_error_of_the_operating_system_is_explained_in_words(root: Path, tmp_path: Path) -> None:
     class Box(NoSandbox):
         async def confine(self, spec: ProcessSpec, workspace_roots: object, *terms: object) -> ConfinedCommand:
             return ConfinedCommand(spec, *BOX)
 
     async with shell_in(root, tmp_path) as shell:
-        for number, confinement, said in (
+        for number, confinement, message in (
             (errno.ENOENT, NoSandbox(), "the folder, the shell or the sandbox's program does not exist"),
             (errno.ENOEXEC, NoSandbox(), "refused to start it"),
             (errno.ENOEXEC, Box(), "refused to start the sandbox's program"),
         ):
-            runner = CommandRunner(Short(number), confinement, ShellOptions(ENVIRONMENT), shell.folders)
+            runner = CommandRunner(ScarceStarter(number), confinement, ShellOptions(ENVIRONMENT), shell.folders)
             request = CommandRequest("true", str(root), (str(root),), "test", 5)
-            with pytest.raises(ToolError, match=said) as refusal:
+            with pytest.raises(ToolError, match=message) as refusal:
                 await runner.run(request, None, shell.context.progress)
             assert refusal.value.code is ToolErrorType.SHELL_EXECUTE_ERROR
 
 
 @dataclass
-class Short:
-    """A starter of a system that is short of something, until there is more.
+class ScarceStarter:
+    """A starter on a system where a resource is scarce: it can start a program only while no other one is running.
 
     Args:
-        number: The error that tells so.
-        starter: Starts what there is enough for.
+        number: The error number of a failed start.
+        starter: Starts the programs. Without it, every start fails.
         tries: How many starts have failed.
-        one_by_one: Held while one starts.
+        one_by_one: Held during each start, so that only one program starts at a time.
     """
 
     number: int
@@ -530,81 +534,83 @@ class Short:
 
     async def start(self, spec: ProcessSpec) -> Process:
         async with self.one_by_one:
-            if self.starter is None or any(map(is_running, (process.pid for process in self.starter.started))):
+            if self.starter is None or any(map(is_running, (process.pid for process in self.starter.processes))):
                 self.tries += 1
                 raise StartFailedError(self.number)
             return await self.starter.start(spec)
 
 
-SHORT = [errno.EMFILE, errno.ENFILE, errno.EAGAIN, errno.ENOMEM]
+SCARCITY_ERRORS = [errno.EMFILE, errno.ENFILE, errno.EAGAIN, errno.ENOMEM]
 
 
 @pytest.mark.requirement("scarcity.refused")
-@pytest.mark.parametrize("number", SHORT)
-async def test_a_command_for_which_there_is_too_little_is_refused_with_the_code_that_says_so(
+@pytest.mark.parametrize("number", SCARCITY_ERRORS)
+async def test_a_command_that_lacks_a_resource_is_refused_with_the_code_for_that(
     root: Path, tmp_path: Path, number: int
 ) -> None:
     async with shell_in(root, tmp_path) as shell:
-        runner = CommandRunner(Short(number), NoSandbox(), ShellOptions(ENVIRONMENT), shell.folders)
+        runner = CommandRunner(ScarceStarter(number), NoSandbox(), ShellOptions(ENVIRONMENT), shell.folders)
         request = CommandRequest("true", str(root), (str(root),), "test", 600)
         with anyio.fail_after(CEILING), pytest.raises(ToolError, match="the server's limits") as refusal:
             await runner.run(request, None, shell.context.progress)
-        with pytest.raises(ToolError) as of_a_job:
+        with pytest.raises(ToolError) as job_refusal:
             await runner.start_job(request, shell.jobs)
-        assert refusal.value.code is of_a_job.value.code is ToolErrorType.RESOURCES_EXHAUSTED
+        assert refusal.value.code is job_refusal.value.code is ToolErrorType.RESOURCES_EXHAUSTED
 
 
 @pytest.mark.requirement("scarcity.refused")
-async def test_a_command_that_found_no_process_is_refused_however_that_shows_and_the_jobs_are_named(
-    root: Path, tmp_path: Path
-) -> None:
+async def test_a_command_that_cannot_fork_is_refused_and_the_error_names_the_jobs(root: Path, tmp_path: Path) -> None:
     class Box(NoSandbox):
         async def confine(self, spec: ProcessSpec, workspace_roots: object, *terms: object) -> ConfinedCommand:
             return ConfinedCommand(spec, *BOX)
 
-    said = 'echo "bwrap: Can\'t fork for pid 1: Resource temporarily unavailable"; exit 1'
+    failing_command = 'echo "bwrap: Can\'t fork for pid 1: Resource temporarily unavailable"; exit 1'
     async with shell_in(root, tmp_path, confinement=Box()) as shell:
-        alone = await shell.error_of(said)
-        assert alone.code is ToolErrorType.RESOURCES_EXHAUSTED
-        assert "stop_background_job" not in alone.message
+        error_without_jobs = await shell.error_of(failing_command)
+        assert error_without_jobs.code is ToolErrorType.RESOURCES_EXHAUSTED
+        assert "stop_background_job" not in error_without_jobs.message
         await shell.run("sleep 600", is_background=True)
-        short = CommandRunner(Short(errno.EAGAIN), NoSandbox(), ShellOptions(ENVIRONMENT), shell.folders)
+        runner = CommandRunner(ScarceStarter(errno.EAGAIN), NoSandbox(), ShellOptions(ENVIRONMENT), shell.folders)
         request = CommandRequest("true", str(root), (str(root),), "test", 0.3)
-        with pytest.raises(ToolError) as refused:
-            await short.run(request, shell.jobs, shell.context.progress)
-        for error in (refused.value, await shell.error_of(said), await shell.error_of(said, is_background=True)):
+        with pytest.raises(ToolError) as refusal:
+            await runner.run(request, shell.jobs, shell.context.progress)
+        for error in (
+            refusal.value,
+            await shell.error_of(failing_command),
+            await shell.error_of(failing_command, is_background=True),
+        ):
             assert error.code is ToolErrorType.RESOURCES_EXHAUSTED
             assert f"stop it with stop_background_job. Running: {shell.jobs.running()[0].id}." in error.message
-        assert output_of(await shell.run(f"echo first; {said}")).startswith("first")
+        assert output_of(await shell.run(f"echo first; {failing_command}")).startswith("first")
         await shell.stop(shell.jobs.running()[0])
 
 
 @pytest.mark.requirement("scarcity.turns")
-@pytest.mark.parametrize("number", SHORT)
-async def test_a_command_for_which_there_is_too_little_waits_for_the_end_of_another_one(
+@pytest.mark.parametrize("number", SCARCITY_ERRORS)
+async def test_a_command_that_lacks_a_resource_waits_for_another_one_to_end(
     root: Path, tmp_path: Path, number: int
 ) -> None:
     async with shell_in(root, tmp_path) as shell:
-        short = Short(number, shell.starter)
-        runner = CommandRunner(short, NoSandbox(), ShellOptions(ENVIRONMENT), shell.folders)
+        starter = ScarceStarter(number, shell.starter)
+        runner = CommandRunner(starter, NoSandbox(), ShellOptions(ENVIRONMENT), shell.folders)
         request = CommandRequest("cat go", str(root), (str(root),), "test", 600)
         os.mkfifo(root / "go")
         with anyio.fail_after(CEILING):
             async with anyio.create_task_group() as group:
                 for _ in range(3):
                     group.start_soon(runner.run, request, None, shell.context.progress)
-                for started in range(1, 4):
-                    await until(lambda started=started: len(shell.starter.started) == started)
-                    await until(lambda started=started, tries=short.tries: started == 3 or short.tries > tries)
+                for count in range(1, 4):
+                    await until(lambda count=count: len(shell.starter.processes) == count)
+                    await until(lambda count=count, tries=starter.tries: count == 3 or starter.tries > tries)
                     await anyio.to_thread.run_sync((root / "go").write_text, "")
         assert shell.running() == []
 
 
 @pytest.mark.requirement("scarcity.turns")
-async def test_a_command_waits_no_longer_than_its_time_for_the_end_of_another_one(root: Path, tmp_path: Path) -> None:
+async def test_a_command_waits_for_another_one_to_end_no_longer_than_its_time_limit(root: Path, tmp_path: Path) -> None:
     async with shell_in(root, tmp_path) as shell:
         runner = CommandRunner(
-            Short(errno.EMFILE, shell.starter), NoSandbox(), ShellOptions(ENVIRONMENT), shell.folders
+            ScarceStarter(errno.EMFILE, shell.starter), NoSandbox(), ShellOptions(ENVIRONMENT), shell.folders
         )
         job = await runner.start_job(CommandRequest("sleep 600", str(root), (str(root),), "test", 600), shell.jobs)
         with anyio.fail_after(CEILING), pytest.raises(ToolError) as refusal:

@@ -1,4 +1,4 @@
-"""When there is a sandbox, when there is none, and what is said about it."""
+"""When commands have a sandbox, when they have none, and what the user is told about it."""
 
 from __future__ import annotations
 
@@ -39,15 +39,15 @@ def confinement(mode: SandboxMode, root: Path, program: str | None = None) -> Bu
     return BubblewrapConfinement(mode, Site(home=str(root.parent)), BrokerPerProgram(), PRIVATE_FOLDERS, "", program)
 
 
-def broken(root: Path, script: str) -> str:
-    """A program called bwrap that does something else."""
+def fake_bubblewrap(root: Path, script: str) -> str:
+    """Write a script named bwrap that stands in for bubblewrap, and return its path."""
     program = root.parent / "bwrap"
     program.write_text(f"#!/bin/sh\n{script}\n")
     program.chmod(0o755)
     return str(program)
 
 
-BROKEN = [
+FAKE_SCRIPTS = [
     ("echo 'bwrap: setting up uid map: Permission denied' >&2; exit 1", "user namespaces are restricted"),
     ("echo 'bwrap: No permissions to create new namespace' >&2; exit 1", "user namespaces are forbidden"),
     ("echo 'bwrap: loopback: Failed RTM_NEWADDR: Operation not permitted' >&2; exit 1", "network namespace"),
@@ -56,12 +56,12 @@ BROKEN = [
     ('echo "bwrap: Can\'t mount proc on /newroot/proc" >&2; exit 1', "a new /proc cannot be mounted"),
     ("echo 'bwrap: Unknown option --perms' >&2; exit 1", "too old"),
     ("exit 7", "it ended with code 7"),
-    # Reads what it has to, and mounts nothing.
+    # Reads its arguments and the file that it must read, but mounts nothing.
     (
         """set -- $(tr '\\0\\n' '\\n ' < "/dev/fd/$2"); while [ "$1" != --file ]; do shift; done; cat "/dev/fd/$2" """,
         "it does not make the requested mounts",
     ),
-    # Runs the command as it is, which is what must be noticed.
+    # These two run the command without any sandbox, which the probe must notice.
     ('while [ "$1" != -- ]; do shift; done; shift; exec "$@"', "it does not confine commands as it should: one"),
     (
         f'while [ "$1" != "{os.path.realpath(sys.executable)}" ]; do shift; done; exec "$@"',
@@ -73,85 +73,85 @@ BROKEN = [
 
 @only_linux
 @pytest.mark.requirement("sandbox.probe")
-@pytest.mark.parametrize(("script", "reason"), one_in(4, BROKEN))
-async def test_a_sandbox_that_does_not_work_is_refused_or_left_out(root: Path, script: str, reason: str) -> None:
-    program = broken(root, script)
+@pytest.mark.parametrize(("script", "reason"), one_in(4, FAKE_SCRIPTS))
+async def test_a_sandbox_that_does_not_work_is_refused_or_not_used(root: Path, script: str, reason: str) -> None:
+    program = fake_bubblewrap(root, script)
     with pytest.raises(ToolError) as refusal:
         await confinement(SandboxMode.REQUIRED, root, program).confine(spec(root), [str(root)], WORKING)
     assert refusal.value.code is ToolErrorType.SANDBOX_UNAVAILABLE
     assert reason in refusal.value.message
     assert "shell.sandbox" in refusal.value.message
-    made = confinement(SandboxMode.AUTO, root, program)
+    sandbox = confinement(SandboxMode.AUTO, root, program)
     with pytest.raises(ToolError, match="the sandbox that it was approved for is no longer available"):
-        await made.confine(spec(root), [str(root)], WORKING)
-    assert made.site([str(root)], "").engine is Engine.NONE
-    plain = await made.confine(spec(root), [str(root)], UNCONFINED)
-    assert (plain.spec, plain.engine, plain.view, plain.network) == (spec(root), "none", "unconfined", "host")
-    # Trying it out left nothing, whatever it was.
+        await sandbox.confine(spec(root), [str(root)], WORKING)
+    assert sandbox.site([str(root)], "").engine is Engine.NONE
+    command = await sandbox.confine(spec(root), [str(root)], UNCONFINED)
+    assert (command.spec, command.engine, command.view, command.network) == (spec(root), "none", "unconfined", "host")
+    # The probe left nothing behind.
     assert sorted(path.name for path in root.parent.iterdir()) == ["bwrap", "workspace"]
 
 
 @pytest.mark.requirement("sandbox.probe")
 async def test_without_the_program_there_is_no_sandbox(root: Path) -> None:
-    missing = str(root / "missing")
+    missing_program = str(root / "missing")
     with pytest.raises(ToolError) as refusal:
-        await confinement(SandboxMode.REQUIRED, root, missing).confine(spec(root), [str(root)], UNCONFINED)
+        await confinement(SandboxMode.REQUIRED, root, missing_program).confine(spec(root), [str(root)], UNCONFINED)
     assert refusal.value.code is ToolErrorType.SANDBOX_UNAVAILABLE
-    made = confinement(SandboxMode.AUTO, root, missing)
-    assert made.site([str(root)], "").engine is Engine.NONE
-    assert (await made.confine(spec(root), [str(root)], UNCONFINED)).spec == spec(root)
+    sandbox = confinement(SandboxMode.AUTO, root, missing_program)
+    assert sandbox.site([str(root)], "").engine is Engine.NONE
+    assert (await sandbox.confine(spec(root), [str(root)], UNCONFINED)).spec == spec(root)
 
 
 @only_linux
 @pytest.mark.requirement("sandbox.probe")
-async def test_it_is_tried_out_once(root: Path) -> None:
-    program = broken(root, f"echo x >> {root}/tried; exit {WORKED}")
-    made = confinement(SandboxMode.AUTO, root, program)
+async def test_the_sandbox_is_probed_once(root: Path) -> None:
+    program = fake_bubblewrap(root, f"echo x >> {root}/tried; exit {WORKED}")
+    sandbox = confinement(SandboxMode.AUTO, root, program)
     for view in (WORKING, READING):
         with pytest.raises(ToolError):
-            await made.confine(spec(root), [str(root)], view)
-    assert made.site([str(root)], "").engine is Engine.NONE
+            await sandbox.confine(spec(root), [str(root)], view)
+    assert sandbox.site([str(root)], "").engine is Engine.NONE
     assert (root / "tried").read_text() == "x\n"
 
 
 @pytest.mark.requirement("sandbox.modes")
-async def test_switched_off_nothing_is_tried(root: Path) -> None:
-    program = broken(root, f"echo x >> {root}/tried")
-    made = confinement(SandboxMode.OFF, root, program)
-    assert made.site([str(root)], "").engine is Engine.NONE
-    confined = await made.confine(spec(root), [str(root)], UNCONFINED)
-    assert (confined.spec, confined.engine) == (spec(root), "none")
+async def test_a_sandbox_that_is_switched_off_is_not_probed(root: Path) -> None:
+    program = fake_bubblewrap(root, f"echo x >> {root}/tried")
+    sandbox = confinement(SandboxMode.OFF, root, program)
+    assert sandbox.site([str(root)], "").engine is Engine.NONE
+    command = await sandbox.confine(spec(root), [str(root)], UNCONFINED)
+    assert (command.spec, command.engine) == (spec(root), "none")
     assert list(root.iterdir()) == []
 
 
 @only_linux
 @pytest.mark.requirement("sandbox.roots")
-@pytest.mark.parametrize("broad", one_in(3, ["/", "/etc", "/usr", "/home", "/tmp", "/var"]))
-async def test_a_root_that_holds_the_system_is_no_workspace_for_it(root: Path, broad: str) -> None:
-    made = confinement(SandboxMode.REQUIRED, root)
-    if (await made.status([])).failure is not None:
+@pytest.mark.parametrize("broad_root", one_in(3, ["/", "/etc", "/usr", "/home", "/tmp", "/var"]))
+async def test_a_root_that_contains_system_folders_is_refused(root: Path, broad_root: str) -> None:
+    sandbox = confinement(SandboxMode.REQUIRED, root)
+    if (await sandbox.status([])).failure is not None:
         pytest.skip("not run: bubblewrap does not run here")
     with pytest.raises(ToolError) as refusal:
-        await made.confine(spec(root), [str(root), broad], WORKING)
-    assert f"'{broad}'" in refusal.value.message
-    assert made.site([broad], "").engine is Engine.NONE
+        await sandbox.confine(spec(root), [str(root), broad_root], WORKING)
+    assert f"'{broad_root}'" in refusal.value.message
+    assert sandbox.site([broad_root], "").engine is Engine.NONE
 
 
 @only_linux
 @pytest.mark.requirement("sandbox.modes")
-async def test_where_it_works_the_command_is_wrapped_and_says_so(root: Path) -> None:
-    made = confinement(SandboxMode.AUTO, root)
-    if (await made.status([])).failure is not None:
+async def test_a_working_sandbox_wraps_the_command_and_reports_it(root: Path) -> None:
+    sandbox = confinement(SandboxMode.AUTO, root)
+    if (await sandbox.status([])).failure is not None:
         pytest.skip("not run: bubblewrap does not run here")
-    assert made.site([str(root)], "").engine is Engine.BUBBLEWRAP
-    # There is nothing here that holds a network for the session, so it has one of its own, and says so.
+    assert sandbox.site([str(root)], "").engine is Engine.BUBBLEWRAP
+    # Nothing holds a network for the session here, so the command gets its own loopback, and the result says so.
     view = replace(WORKING, network=Network.SESSION_LOOPBACK)
-    confined = await made.confine(spec(root), [str(root)], view)
-    assert (confined.engine, confined.view, confined.network) == ("bubblewrap", "working", "own loopback")
-    assert confined.spec.argv[-1] == "/bin/true"
-    assert "DISPLAY" not in confined.spec.environment
-    assert replace(confined.spec.limits, group=None) == spec(root).limits
-    made.close()
+    command = await sandbox.confine(spec(root), [str(root)], view)
+    assert (command.engine, command.view, command.network) == ("bubblewrap", "working", "own loopback")
+    assert command.spec.argv[-1] == "/bin/true"
+    assert "DISPLAY" not in command.spec.environment
+    assert replace(command.spec.limits, group=None) == spec(root).limits
+    sandbox.close()
 
 
 @only_linux
@@ -163,7 +163,7 @@ def test_the_program_is_looked_for_outside_of_all_workspaces(root: Path) -> None
         (folder / "bwrap").write_text("#!/bin/sh\n")
         (folder / "bwrap").chmod(0o755)
     search = os.pathsep.join((str(inside), "relative", str(outside)))
-    # The usual place is named as a workspace, so that it does not come first.
+    # The usual folder counts as a workspace here. Otherwise it would be searched first.
     roots = [str(root), USUAL_FOLDER]
     assert find_bubblewrap(search, roots) == str(outside / "bwrap")
     assert find_bubblewrap(str(inside), roots) is None
@@ -172,29 +172,27 @@ def test_the_program_is_looked_for_outside_of_all_workspaces(root: Path) -> None
 @only_linux
 @pytest.mark.long
 @pytest.mark.requirement("sandbox.probe")
-async def test_it_works_for_an_interpreter_that_is_reached_by_a_link_in_a_private_folder(root: Path) -> None:
+async def test_the_sandbox_works_for_an_interpreter_behind_a_link_in_a_private_folder(root: Path) -> None:
     if (await confinement(SandboxMode.AUTO, root).status([])).failure is not None:
         pytest.skip("not run: bubblewrap does not run here")
     with tempfile.TemporaryDirectory(dir="/tmp") as folder:
         for name, target in (("environment", sys.prefix), ("checkout", Path(__file__).parents[3])):
             (Path(folder) / name).symlink_to(target)
         python = Path(folder, "environment", "bin", Path(sys.executable).name)
-        tried = await anyio.run_process([str(python), "-P", "-c", STATUS, str(root), f"{folder}/checkout"])
-    assert tried.stdout == b"None\n"
+        process = await anyio.run_process([str(python), "-P", "-c", STATUS, str(root), f"{folder}/checkout"])
+    assert process.stdout == b"None\n"
 
 
 STATUS = """
 import sys
 sys.path.insert(0, sys.argv[2])
 import anyio
-from tests.processes import PRIVATE_FOLDERS, Passing
-from tests.unit.execution.shell import shell_in
-from tests.waiting import until
-from tools.shell.sandbox.bubblewrap import USUAL_FOLDER, BubblewrapConfinement, SandboxMode, find_bubblewrap
+from tests.processes import PRIVATE_FOLDERS, BrokerPerProgram
+from tools.shell.sandbox.bubblewrap import BubblewrapConfinement, SandboxMode
 from tools.shell.sandbox.visible_file_system import Site
 
 async def main():
-    sandbox = BubblewrapConfinement(SandboxMode.AUTO, Site(sys.argv[1]), Passing(), PRIVATE_FOLDERS)
+    sandbox = BubblewrapConfinement(SandboxMode.AUTO, Site(sys.argv[1]), BrokerPerProgram(), PRIVATE_FOLDERS)
     print((await sandbox.status([])).failure)
 
 anyio.run(main)
@@ -204,7 +202,7 @@ anyio.run(main)
 @only_linux
 @pytest.mark.requirement("scarcity.refused")
 @pytest.mark.parametrize(
-    ("mode", "why"),
+    ("mode", "message"),
     one_in(
         3,
         [
@@ -214,24 +212,24 @@ anyio.run(main)
         ],
     ),
 )
-async def test_a_sandbox_that_cannot_be_tried_for_want_of_something_is_tried_again(
-    tmp_path: Path, mode: SandboxMode, why: str
+async def test_a_sandbox_that_could_not_be_probed_for_lack_of_resources_is_probed_again(
+    tmp_path: Path, mode: SandboxMode, message: str
 ) -> None:
     root = tmp_path / "root"
     root.mkdir()
-    program = broken(root, f"echo 'bwrap: Creating new namespace failed: {why}' >&2; exit 1")
+    program = fake_bubblewrap(root, f"echo 'bwrap: Creating new namespace failed: {message}' >&2; exit 1")
     sandbox = confinement(mode, root, program)
     with pytest.raises(ToolError) as refusal:
         await sandbox.confine(spec(root), [str(root)], WORKING)
     assert refusal.value.code is ToolErrorType.RESOURCES_EXHAUSTED
-    broken(root, "exit 7")
+    fake_bubblewrap(root, "exit 7")
     assert (await sandbox.status([str(root)])).failure == "it ended with code 7"
 
 
 @pytest.mark.requirement("sandbox.kernel")
 @pytest.mark.parametrize(("machine", "audit"), [("x86_64", 0xC000003E), ("aarch64", 0xC00000B7)])
 @pytest.mark.parametrize("terms", [{}, {"only_reads": True}, {"only_reads": True, "may_signal": False}])
-def test_the_filter_of_system_calls_is_a_program_whose_jumps_stay_within_it(
+def test_all_jumps_of_the_system_call_filter_stay_within_the_program(
     machine: str, audit: int, terms: dict[str, bool]
 ) -> None:
     program = seccomp_program(machine, **terms)
@@ -262,12 +260,12 @@ def test_every_command_has_limits() -> None:
 
 @only_linux
 @pytest.mark.requirement("sandbox.gate")
-async def test_a_sandbox_that_fails_before_the_command_begins_is_a_refusal_and_no_output(root: Path) -> None:
-    made = confinement(SandboxMode.AUTO, root, broken(root, f'exec {USUAL_FOLDER}/bwrap "$@"'))
-    if (await made.status([])).failure is not None:
+async def test_a_sandbox_that_fails_before_the_command_starts_is_an_error_and_not_output(root: Path) -> None:
+    sandbox = confinement(SandboxMode.AUTO, root, fake_bubblewrap(root, f'exec {USUAL_FOLDER}/bwrap "$@"'))
+    if (await sandbox.status([])).failure is not None:
         pytest.skip("not run: bubblewrap does not run here")
-    broken(root, "echo 'bwrap: Creating folders failed' >&2; exit 1")
-    async with shell_in(root, root.parent, confinement=made) as shell:
+    fake_bubblewrap(root, "echo 'bwrap: Creating folders failed' >&2; exit 1")
+    async with shell_in(root, root.parent, confinement=sandbox) as shell:
         shell.context = replace(shell.context, view=WORKING)
         error = await shell.error_of("touch ran")
     assert error.code is ToolErrorType.SANDBOX_UNAVAILABLE
@@ -277,15 +275,15 @@ async def test_a_sandbox_that_fails_before_the_command_begins_is_a_refusal_and_n
 
 @only_linux
 @pytest.mark.requirement("sandbox.probe")
-async def test_an_attempt_that_is_given_up_leaves_nothing(root: Path) -> None:
+async def test_a_cancelled_probe_leaves_nothing_behind(root: Path) -> None:
     parent = root.parent / "private"
     folders = PrivateFolders(str(parent))
     site = Site(home=str(root.parent))
-    made = BubblewrapConfinement(
-        SandboxMode.AUTO, site, BrokerPerProgram(), folders, "", broken(root, "exec sleep 600")
+    sandbox = BubblewrapConfinement(
+        SandboxMode.AUTO, site, BrokerPerProgram(), folders, "", fake_bubblewrap(root, "exec sleep 600")
     )
     async with anyio.create_task_group() as group:
-        group.start_soon(made.status, [str(root)])
+        group.start_soon(sandbox.status, [str(root)])
         await until(lambda: list(parent.glob("*/probe/*/root")))
         group.cancel_scope.cancel()
     assert list(parent.glob("*/probe/*")) == []

@@ -1,4 +1,4 @@
-"""What holds a command back until its sandbox was looked at, from outside."""
+"""The gate that holds a command back until its sandbox has been checked from outside."""
 
 from __future__ import annotations
 
@@ -28,114 +28,114 @@ pytestmark = [
 
 @pytest.fixture
 def gate() -> Iterator[MountGate]:
-    made = MountGate()
-    yield made
-    made.close()
+    new_gate = MountGate()
+    yield new_gate
+    new_gate.close()
 
 
-def arrive(gate: MountGate, told: bytes) -> None:
-    """Do what bubblewrap does: tell the process, then read."""
-    os.write(gate.info, told)
+def arrive(gate: MountGate, info: bytes) -> None:
+    """Act like bubblewrap: write the process id, then read from the gate."""
+    os.write(gate.info, info)
     os.read(gate.held, 1 << 16)
 
 
 @pytest.mark.requirement("sandbox.gate")
 @pytest.mark.parametrize(
-    "other",
+    "difference",
     [{"at": "/sys"}, {"at": "/proc/self"}, {"device": "0:0"}, {"source": "/x"}, {"is_read_only": None}, {"layers": 9}],
 )
-def test_a_mount_table_has_a_mount_only_if_all_of_it_is_as_expected(other: dict[str, object]) -> None:
+def test_a_mount_table_has_a_mount_only_if_all_of_it_is_as_expected(difference: dict[str, object]) -> None:
     table = MountTable()
-    own = table.bound_first("/proc")
-    assert table.has(own)
-    assert not table.has(own._replace(**other))
+    mount = table.bound_first("/proc")
+    assert table.has(mount)
+    assert not table.has(mount._replace(**difference))
 
 
 @pytest.mark.requirement("sandbox.gate")
-def test_what_lies_under_a_mount_is_recorded_by_its_file_system() -> None:
-    own = MountTable().bound_first("/proc/self")
-    assert (own.at, own.source) == ("/proc/self", "/self")
+def test_a_mount_is_recorded_with_its_path_in_its_file_system() -> None:
+    mount = MountTable().bound_first("/proc/self")
+    assert (mount.at, mount.source) == ("/proc/self", "/self")
 
 
 @pytest.mark.requirement("sandbox.gate")
-async def test_what_mounted_what_was_meant_goes_on(gate: MountGate) -> None:
-    held = os.dup(gate.held)
+async def test_a_command_with_the_expected_mounts_continues(gate: MountGate) -> None:
+    descriptor = os.dup(gate.held)
     arrive(gate, b'{\n    "child-pid": %d\n}\n' % os.getpid())
     gate.close_child_ends()
     await gate.wait_mounted()
     assert gate.check(gate.process(), [])
-    while os.read(held, 1 << 16):
+    while os.read(descriptor, 1 << 16):
         pass
-    os.close(held)
+    os.close(descriptor)
 
 
 @pytest.mark.requirement("sandbox.gate")
-@pytest.mark.parametrize("told", [b"", b"{}", b'{"child-pid": x}', b'{"child-pid":', b'{"child-pid": 999999999}'])
-async def test_what_does_not_tell_its_process_does_not_go_on(gate: MountGate, told: bytes) -> None:
-    arrive(gate, told)
+@pytest.mark.parametrize("info", [b"", b"{}", b'{"child-pid": x}', b'{"child-pid":', b'{"child-pid": 999999999}'])
+async def test_a_command_without_a_valid_process_id_does_not_continue(gate: MountGate, info: bytes) -> None:
+    arrive(gate, info)
     await gate.wait_mounted()
     assert not gate.check(gate.process(), [])
     os.set_blocking(gate.held, False)
-    drained = 1
+    byte_count = 1
     with suppress(BlockingIOError):
-        while drained:
-            drained = len(os.read(gate.held, 1 << 16))
-    # Nothing more comes, and no end either.
-    assert drained > 0
+        while byte_count:
+            byte_count = len(os.read(gate.held, 1 << 16))
+    # The pipe has no more data, and no end of file either.
+    assert byte_count > 0
 
 
 @pytest.mark.requirement("sandbox.gate")
-async def test_what_never_arrives_is_given_up(gate: MountGate) -> None:
+async def test_waiting_for_a_sandbox_that_never_arrives_times_out(gate: MountGate) -> None:
     with pytest.raises(TimeoutError):
         await gate.wait_mounted(0.01)
 
 
 @pytest.mark.requirement("sandbox.gate")
-async def test_what_has_ended_before_is_told_apart(gate: MountGate) -> None:
+async def test_a_sandbox_that_has_already_exited_is_a_different_error(gate: MountGate) -> None:
     gate.close_child_ends()
     with pytest.raises(EndedEarlyError):
         await gate.wait_mounted()
 
 
-async def begun(root: Path, command: str, meanwhile: Callable[[], None]) -> int | None:
-    """Run a command in the sandbox to its end, with something that happens before its mounts; its exit code."""
+async def run_in_sandbox(root: Path, command: str, interfere: Callable[[], None]) -> int | None:
+    """Run a command in the sandbox and return its exit code. `interfere` is called just before the mounts."""
     sandbox = await sandbox_for(Site(str(root.parent)))
     spec = ProcessSpec(("/bin/bash", "-c", command), str(root), command_environment({}, os.environ))
-    confined = await sandbox.confine(spec, [str(root)], WORKING)
-    assert isinstance(confined, SandboxedCommand)
-    look = confined.prepare
+    confined_command = await sandbox.confine(spec, [str(root)], WORKING)
+    assert isinstance(confined_command, SandboxedCommand)
+    prepare = confined_command.prepare
 
-    def look_then() -> PreparedView:
-        prepared = look()
-        meanwhile()
-        return prepared
+    def prepare_and_interfere() -> PreparedView:
+        view = prepare()
+        interfere()
+        return view
 
-    confined.prepare = look_then
+    confined_command.prepare = prepare_and_interfere
     broker = BrokeredStarter()
     try:
-        process = await broker.start(confined.spec)
+        process = await broker.start(confined_command.spec)
         try:
-            await confined.begin(process.mount)
+            await confined_command.begin(process.mount)
             await process.wait_gone()
             return (await process.wait()).code
         finally:
             await process.end(0)
             process.close()
     finally:
-        await confined.release()
+        await confined_command.release()
         await broker.aclose()
         sandbox.close()
 
 
 @pytest.mark.requirement("sandbox.gate")
-async def test_a_command_begins_in_the_sandbox_that_was_meant(root: Path) -> None:
+async def test_a_command_starts_in_the_intended_sandbox(root: Path) -> None:
     (root / "a" / ".vscode").mkdir(parents=True)
-    assert await begun(root, "echo ran > ran; exit 7", lambda: None) == 7
+    assert await run_in_sandbox(root, "echo ran > ran; exit 7", lambda: None) == 7
     assert (root / "ran").read_text() == "ran\n"
 
 
 @pytest.mark.requirement("sandbox.gate")
-async def test_where_something_else_was_mounted_the_command_is_refused_and_nothing_of_it_runs(root: Path) -> None:
+async def test_a_command_whose_mounts_are_not_as_expected_is_refused_and_never_runs(root: Path) -> None:
     for folder in (root / "a", root / "b"):
         (folder / ".vscode").mkdir(parents=True)
 
@@ -144,14 +144,14 @@ async def test_where_something_else_was_mounted_the_command_is_refused_and_nothi
         (root / "a").symlink_to("b")
 
     with anyio.fail_after(30), pytest.raises(ToolError) as refusal:
-        await begun(root, "echo ran > ran", swap)
+        await run_in_sandbox(root, "echo ran > ran", swap)
     assert refusal.value.code is ToolErrorType.SHELL_EXECUTE_ERROR
     assert "workspace changed" in refusal.value.message
     assert not (root / "ran").exists()
 
 
 @pytest.mark.requirement("sandbox.roots")
-async def test_where_a_root_itself_was_swapped_for_a_link_nothing_runs(root: Path) -> None:
+async def test_nothing_runs_where_a_root_was_replaced_by_a_link(root: Path) -> None:
     outside = root.parent / "outside"
     outside.mkdir()
 
@@ -160,7 +160,7 @@ async def test_where_a_root_itself_was_swapped_for_a_link_nothing_runs(root: Pat
         root.symlink_to("outside")
 
     with anyio.fail_after(30), pytest.raises(ToolError) as refusal:
-        await begun(root, "echo ran > ran", swap)
+        await run_in_sandbox(root, "echo ran > ran", swap)
     assert refusal.value.code is ToolErrorType.SHELL_EXECUTE_ERROR
     assert not (outside / "ran").exists()
 
@@ -168,22 +168,22 @@ async def test_where_a_root_itself_was_swapped_for_a_link_nothing_runs(root: Pat
 @pytest.mark.requirement("sandbox.gate")
 async def test_a_carriage_return_in_a_name_keeps_no_command_from_running(root: Path) -> None:
     (root / "x\ry" / ".vscode").mkdir(parents=True)
-    assert await begun(root, "echo x > 'x\ry/.vscode/made'; exit 7", lambda: None) == 7
+    assert await run_in_sandbox(root, "echo x > 'x\ry/.vscode/made'; exit 7", lambda: None) == 7
     assert list((root / "x\ry" / ".vscode").iterdir()) == []
 
 
 @pytest.mark.requirement("sandbox.gate")
 async def test_no_descriptor_stays_open_after_a_command(root: Path) -> None:
-    async def settled() -> int:
-        """How many are open, once nothing is closed any more."""
-        last = -1
+    async def open_descriptors() -> int:
+        """Return the number of open descriptors, once the number no longer changes."""
+        count = -1
         with anyio.fail_after(30):
-            while last != (last := len(os.listdir("/proc/self/fd"))):  # noqa: ASYNC110 - closing sets no event
+            while count != (count := len(os.listdir("/proc/self/fd"))):  # noqa: ASYNC110 - closing sets no event
                 await anyio.sleep(0.05)
-        return last
+        return count
 
-    await begun(root, "true", lambda: None)
-    before = await settled()
+    await run_in_sandbox(root, "true", lambda: None)
+    before = await open_descriptors()
     for _ in range(3):
-        await begun(root, "true", lambda: None)
-    assert await settled() <= before
+        await run_in_sandbox(root, "true", lambda: None)
+    assert await open_descriptors() <= before

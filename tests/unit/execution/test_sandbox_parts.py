@@ -1,4 +1,4 @@
-"""What a command sees, what it may not change, and what becomes of new files that programs obey."""
+"""What a command sees, what it may not change, and what happens to new auto-run files."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.hostile.sandboxed import look_at
+from tests.hostile.sandboxed import prepare_view
 from tools.contract.command_views import CommandView, Engine, Network, ViewKind
 from tools.files.path_opener import SETTLED_NANOSECONDS
 from tools.files.workspace import contains
@@ -25,11 +25,11 @@ from tools.shell.sandbox.auto_run_guard import (
 )
 from tools.shell.sandbox.bubblewrap import HELD, NEW_ROOT, STAGE, ViewSetup
 from tools.shell.sandbox.credential_masks import secret_places
-from tools.shell.sandbox.reading_view import _around  # pyright: ignore[reportPrivateUsage] - pure but for the tree
+from tools.shell.sandbox.reading_view import _around  # pyright: ignore[reportPrivateUsage] - only reads the file system
 from tools.shell.sandbox.visible_file_system import (
     Site,
     View,
-    _writable_by_consent,  # pyright: ignore[reportPrivateUsage] - what it makes lies in the test's folder
+    _writable_by_consent,  # pyright: ignore[reportPrivateUsage] - creates folders only in the test's folder
     sandbox_environment,
 )
 
@@ -37,7 +37,7 @@ only_posix = pytest.mark.skipif(sys.platform == "win32", reason="not run: there 
 
 
 @pytest.mark.requirement("sandbox.view")
-def test_of_a_system_folder_that_holds_the_home_only_the_rest_is_shown(tmp_path: Path) -> None:
+def test_a_system_folder_that_contains_the_home_is_shown_without_it(tmp_path: Path) -> None:
     top = tmp_path.resolve() / "srv"
     for name in ("people/me", "people/other", "lib"):
         (top / name).mkdir(parents=True)
@@ -47,7 +47,7 @@ def test_of_a_system_folder_that_holds_the_home_only_the_rest_is_shown(tmp_path:
 
 
 @pytest.mark.requirement("sandbox.view")
-def test_the_nearest_of_a_root_and_a_hidden_folder_decides() -> None:
+def test_the_innermost_root_or_hidden_folder_decides() -> None:
     view = View(
         roots=("/home/u/.config/w", "/w"),
         hidden_folders=("/home/u/.config", "/w/.ssh"),
@@ -60,13 +60,13 @@ def test_the_nearest_of_a_root_and_a_hidden_folder_decides() -> None:
         "--ro-bind / /",
         f"--tmpfs {STAGE}/0",
         f"--bind /home/u/.config/w {STAGE}/0/w",
-        # Where it waits: after all that it mounts.
+        # Bubblewrap waits here, after its own mounts.
         f"--file {HELD} /dev/null",
     ]
     places = [text.index(step) for step in order]
     assert places == sorted(places)
     assert setup.options[setup.options.index("--chdir") :] == ["--chdir", "/w", "--seccomp", "9"]
-    # What hides something in a folder comes last: a mount of that folder would show it again.
+    # Mounts that hide a folder's contents come last: a later mount of the folder would show them again.
     places = ["/home/u/.config", "/w/.git", "/w/.vscode", "/w/.ssh"]
     assert [step.place for step in setup.steps] == [f"/newroot{place}" for place in places]
     assert [step.is_read_only for step in setup.steps] == [True, False, True, True]
@@ -82,9 +82,9 @@ def test_the_network_is_shared_only_if_that_is_said(has_own_network: bool) -> No
 
 
 @pytest.mark.requirement("sandbox.view")
-def test_the_environment_leads_to_what_is_there() -> None:
-    given = {"SSH_AUTH_SOCK": "/tmp/a", "TMPDIR": "/elsewhere", "XDG_CACHE_HOME": "/w/cache", "PATH": "/bin"}
-    assert sandbox_environment(given, ["/w"], ViewKind.WORKING) == {
+def test_the_environment_points_to_folders_that_exist_in_the_sandbox() -> None:
+    environment = {"SSH_AUTH_SOCK": "/tmp/a", "TMPDIR": "/elsewhere", "XDG_CACHE_HOME": "/w/cache", "PATH": "/bin"}
+    assert sandbox_environment(environment, ["/w"], ViewKind.WORKING) == {
         "TMPDIR": "/var/tmp",
         "XDG_CACHE_HOME": "/w/cache",
         "npm_config_cache": "/var/tmp/.cache/npm",
@@ -92,50 +92,50 @@ def test_the_environment_leads_to_what_is_there() -> None:
         "PATH": "/bin",
         "GIT_CEILING_DIRECTORIES": "/tmp",
     }
-    reading = sandbox_environment({**given, "TMP": "/w/t"}, ["/w"], ViewKind.READING)
-    assert {reading[name] for name in ("TMPDIR", "TMP")} == {"/tmp"}
-    assert (reading["XDG_CACHE_HOME"], reading["GIT_OPTIONAL_LOCKS"]) == ("/tmp/.cache", "0")
-    # Programs look upwards from a workspace in /tmp: other temporary files are elsewhere.
-    assert sandbox_environment(given, ["/tmp/w"], ViewKind.READING)["TMPDIR"] == "/var/tmp"
+    reading_environment = sandbox_environment({**environment, "TMP": "/w/t"}, ["/w"], ViewKind.READING)
+    assert {reading_environment[name] for name in ("TMPDIR", "TMP")} == {"/tmp"}
+    assert (reading_environment["XDG_CACHE_HOME"], reading_environment["GIT_OPTIONAL_LOCKS"]) == ("/tmp/.cache", "0")
+    # Programs search the parent folders of a workspace in /tmp, so temporary files are kept elsewhere.
+    assert sandbox_environment(environment, ["/tmp/w"], ViewKind.READING)["TMPDIR"] == "/var/tmp"
 
 
 @only_posix
 @pytest.mark.requirement("sandbox.outside")
-def test_exactly_what_a_question_named_outside_is_opened_and_a_folder_is_made(tmp_path: Path) -> None:
+def test_exactly_the_outside_paths_of_the_question_are_opened_and_a_missing_folder_is_created(tmp_path: Path) -> None:
     top = tmp_path.resolve()
     (top / "file").touch()
-    named = (f"{top}/new/", f"{top}/file", "no path", f"{top}/ws/inside")
-    allowed = CommandView(Engine.BUBBLEWRAP, ViewKind.WORKING, Network.OWN_LOOPBACK, writable=named)
-    assert _writable_by_consent(Site(str(top)), allowed, [f"{top}/ws"]) == ([f"{top}/new"], [f"{top}/file"])
+    paths = (f"{top}/new/", f"{top}/file", "no path", f"{top}/ws/inside")
+    view = CommandView(Engine.BUBBLEWRAP, ViewKind.WORKING, Network.OWN_LOOPBACK, writable=paths)
+    assert _writable_by_consent(Site(str(top)), view, [f"{top}/ws"]) == ([f"{top}/new"], [f"{top}/file"])
     assert (top / "new").is_dir()
 
 
 @only_posix
 @pytest.mark.requirement("sandbox.outside")
-def test_secrets_are_hidden_where_they_are_and_settings_only_if_they_hold_one(tmp_path: Path) -> None:
+def test_secrets_are_hidden_where_they_are_and_settings_only_if_they_contain_one(tmp_path: Path) -> None:
     home = tmp_path.resolve()
     (home / "keys").mkdir()
     (home / ".ssh").symlink_to("keys")
-    (home / ".aws").symlink_to(".")  # which is the home, and ends no search
+    (home / ".aws").symlink_to(".")  # a link to the home folder, which must not end the search
     (home / ".kiro").mkdir()
     (home / ".netrc").write_text("x")
     (home / ".npmrc").write_text("registry=https://registry.example\n")
     (home / ".yarnrc.yml").write_text("nodeLinker: x\nnpmAuthToken: abc\n")
     (home / ".tool").mkdir()
     (home / ".tool" / "conf").write_text(f"token = ghp_{'aB3d' * 9}\n")
-    own = home / "state"
-    own.mkdir()
-    hidden = secret_places(str(home), [str(own), str(home / "absent")])
-    assert {path for path in hidden.folders if contains(str(home), path)} == {
+    state_folder = home / "state"
+    state_folder.mkdir()
+    places = secret_places(str(home), [str(state_folder), str(home / "absent")])
+    assert {path for path in places.folders if contains(str(home), path)} == {
         str(home / "keys"),
         str(home / ".kiro"),
-        str(own),
+        str(state_folder),
     }
-    assert {path for path in hidden.files if contains(str(home), path)} == {
+    assert {path for path in places.files if contains(str(home), path)} == {
         str(home / ".netrc"),
         str(home / ".tool" / "conf"),
     }
-    assert hidden.settings == (str(home / ".yarnrc.yml"),)
+    assert places.settings == (str(home / ".yarnrc.yml"),)
 
 
 @only_posix
@@ -153,35 +153,35 @@ def test_auto_run_files_are_found_wherever_they_are(root: Path) -> None:
     (root / "link").symlink_to("a")
     (root / "b").mkdir()
     (root / "b" / ".claude").symlink_to("../a")
-    found = AutoRunScanner().scan(str(root))
-    assert set(found.pinned) == {str(root / ".git"), str(root / "vendor/x/.git")}
-    assert set(found.read_only) == {
+    scan = AutoRunScanner().scan(str(root))
+    assert set(scan.pinned) == {str(root / ".git"), str(root / "vendor/x/.git")}
+    assert set(scan.read_only) == {
         str(root / name) for name in (".git/hooks", ".git/modules/m/config", "a/.vscode", "a")
     }
-    assert found.paths == {
+    assert scan.paths == {
         str(root / name) for name in (".git/hooks", ".git/modules/m/config", "a/.vscode", "b/.claude")
     }
 
 
 @only_posix
 @pytest.mark.requirement("sandbox.auto_run")
-def test_what_appears_in_a_folder_that_is_remembered_is_found(root: Path) -> None:
-    deep = root / "a" / "b"
-    deep.mkdir(parents=True)
-    lookout = AutoRunScanner()
-    while time.time_ns() - deep.stat().st_ctime_ns < SETTLED_NANOSECONDS:
-        assert lookout.scan(str(root)).paths == set()
+def test_a_new_auto_run_file_in_a_cached_folder_is_found(root: Path) -> None:
+    folder = root / "a" / "b"
+    folder.mkdir(parents=True)
+    scanner = AutoRunScanner()
+    while time.time_ns() - folder.stat().st_ctime_ns < SETTLED_NANOSECONDS:
+        assert scanner.scan(str(root)).paths == set()
         time.sleep(0.02)
-    assert lookout.scan(str(root)).paths == set()
-    (deep / ".vscode").mkdir()
-    assert lookout.scan(str(root)).paths == {str(deep / ".vscode")}
-    (deep / ".vscode").rmdir()
-    assert lookout.scan(str(root)).paths == set()
+    assert scanner.scan(str(root)).paths == set()
+    (folder / ".vscode").mkdir()
+    assert scanner.scan(str(root)).paths == {str(folder / ".vscode")}
+    (folder / ".vscode").rmdir()
+    assert scanner.scan(str(root)).paths == set()
 
 
 @only_posix
 @pytest.mark.requirement("sandbox.auto_run")
-def test_looking_is_bounded_and_begins_at_the_top(root: Path) -> None:
+def test_the_scan_is_bounded_and_begins_at_the_top(root: Path) -> None:
     for number in range(FOLDERS + 10):
         (root / "many" / str(number)).mkdir(parents=True)
     (root / "few").mkdir()
@@ -191,7 +191,7 @@ def test_looking_is_bounded_and_begins_at_the_top(root: Path) -> None:
 
 @only_posix
 @pytest.mark.requirement("sandbox.view")
-def test_a_link_in_a_workspace_asks_for_no_mount_of_what_lies_outside(root: Path) -> None:
+def test_a_link_in_a_workspace_causes_no_mount_of_anything_outside(root: Path) -> None:
     (root / "inside").mkdir()
     for name, target in (
         (".claude", "/"),
@@ -201,19 +201,19 @@ def test_a_link_in_a_workspace_asks_for_no_mount_of_what_lies_outside(root: Path
         (".cursor", "inside"),
     ):
         (root / name).symlink_to(target)
-    prepared = look_at(Site(home=str(root.parent)), [str(root)])
-    assert prepared.view.read_only == (str(root / "inside"),)
+    setup = prepare_view(Site(home=str(root.parent)), [str(root)])
+    assert setup.view.read_only == (str(root / "inside"),)
 
 
 @only_posix
 @pytest.mark.requirement("sandbox.view")
-def test_what_is_hidden_in_a_root_is_not_shown_again_because_it_is_an_auto_run_file(root: Path) -> None:
+def test_a_hidden_path_in_a_root_stays_hidden_even_if_it_is_an_auto_run_file(root: Path) -> None:
     (root / ".claude").mkdir()
-    prepared = look_at(Site(home=str(root)), [str(root), str(root / "missing")])
-    assert prepared.view.roots == (str(root),)
-    assert str(root / ".claude") in prepared.view.hidden_folders
-    assert str(root / ".claude") not in prepared.view.read_only
-    assert prepared.settle() == SandboxChanges()
+    setup = prepare_view(Site(home=str(root)), [str(root), str(root / "missing")])
+    assert setup.view.roots == (str(root),)
+    assert str(root / ".claude") in setup.view.hidden_folders
+    assert str(root / ".claude") not in setup.view.read_only
+    assert setup.settle() == SandboxChanges()
     assert [path.name for path in root.iterdir()] == [".claude"]
 
 
@@ -223,17 +223,17 @@ def _git(*arguments: str, folder: Path) -> None:
 
 @only_posix
 @pytest.mark.requirement("sandbox.new_files")
-def test_what_git_makes_for_a_new_repository_worktree_or_submodule_is_harmless(root: Path) -> None:
-    first = root / "first"
+def test_files_that_git_creates_for_a_repository_worktree_or_submodule_are_harmless(root: Path) -> None:
+    origin = root / "first"
     _git("init", "-q", "first", folder=root)
-    _git("-c", "user.name=t", "-c", "user.email=t@example.org", "commit", "-qm", "x", "--allow-empty", folder=first)
-    _git("remote", "add", "origin", "https://example.org/x.git", folder=first)
-    _git("worktree", "add", "-q", "../tree", folder=first)
+    _git("-c", "user.name=t", "-c", "user.email=t@example.org", "commit", "-qm", "x", "--allow-empty", folder=origin)
+    _git("remote", "add", "origin", "https://example.org/x.git", folder=origin)
+    _git("worktree", "add", "-q", "../tree", folder=origin)
     _git("clone", "-q", "first", "second", folder=root)
-    _git("submodule", "add", "-q", str(first), "module", folder=root / "second")
-    new = AutoRunScanner().scan(str(root)).paths
-    assert len(new) >= 8
-    assert [path for path in sorted(new) if not is_harmless(path, [str(root)], new)] == []
+    _git("submodule", "add", "-q", str(origin), "module", folder=root / "second")
+    new_paths = AutoRunScanner().scan(str(root)).paths
+    assert len(new_paths) >= 8
+    assert [path for path in sorted(new_paths) if not is_harmless(path, [str(root)], new_paths)] == []
 
 
 @only_posix
@@ -268,33 +268,35 @@ def test_what_git_makes_for_a_new_repository_worktree_or_submodule_is_harmless(r
         (".mcp.json", "{}"),
     ],
 )
-def test_what_makes_programs_run_something_or_look_elsewhere_is_not(root: Path, name: str, content: str) -> None:
+def test_files_that_make_programs_run_something_or_look_elsewhere_are_not_harmless(
+    root: Path, name: str, content: str
+) -> None:
     (root / "a" / name).parent.mkdir(parents=True)
     (root / "a" / name).write_text(content)
-    own = root / "evil" / ".git" / "modules" / "logs"
-    own.mkdir(parents=True)
-    (own / "config").write_text("[core]\n\tfsmonitor = ./x\n")
-    found = AutoRunScanner().scan(str(root)).paths
-    assert str(own / "config") in found
-    (path,) = found - {str(own / "config")}
-    assert not is_harmless(path, [str(root)], found)
+    module_folder = root / "evil" / ".git" / "modules" / "logs"
+    module_folder.mkdir(parents=True)
+    (module_folder / "config").write_text("[core]\n\tfsmonitor = ./x\n")
+    new_paths = AutoRunScanner().scan(str(root)).paths
+    assert str(module_folder / "config") in new_paths
+    (path,) = new_paths - {str(module_folder / "config")}
+    assert not is_harmless(path, [str(root)], new_paths)
 
 
 @only_posix
 @pytest.mark.requirement("sandbox.new_files")
-def test_a_folder_of_hooks_that_is_a_link_is_kept_where_it_leads_and_is_never_harmless(root: Path) -> None:
+def test_the_target_of_a_linked_hooks_folder_is_read_only_and_the_link_is_never_harmless(root: Path) -> None:
     (root / "githooks").mkdir()
     (root / ".git").mkdir()
     (root / ".git" / "hooks").symlink_to("../githooks")
-    found = AutoRunScanner().scan(str(root))
-    assert found.paths == {str(root / ".git" / "hooks")}
-    assert found.read_only == [str(root / "githooks")]
-    assert not is_harmless(str(root / ".git" / "hooks"), [str(root)], found.paths)
+    scan = AutoRunScanner().scan(str(root))
+    assert scan.paths == {str(root / ".git" / "hooks")}
+    assert scan.read_only == [str(root / "githooks")]
+    assert not is_harmless(str(root / ".git" / "hooks"), [str(root)], scan.paths)
 
 
 @only_posix
 @pytest.mark.requirement("sandbox.new_files")
-def test_what_is_moved_away_keeps_its_content_and_is_led_nowhere_by_links(root: Path, tmp_path: Path) -> None:
+def test_moved_files_keep_their_content_and_the_move_follows_no_links(root: Path, tmp_path: Path) -> None:
     private, outside = tmp_path / "private", tmp_path / "outside"
     private.mkdir()
     outside.mkdir()
@@ -309,31 +311,31 @@ def test_what_is_moved_away_keeps_its_content_and_is_led_nowhere_by_links(root: 
     assert (Path(place) / "tasks.json").read_text() == "{}"
     assert list(root.iterdir()) == []
     (root / "sub").symlink_to(outside)
-    away = str(root / "sub" / ".vscode")
-    assert list(move_away([away], str(private))) == [(away, None)]
+    linked_path = str(root / "sub" / ".vscode")
+    assert list(move_away([linked_path], str(private))) == [(linked_path, None)]
     assert (outside / ".vscode").is_dir()
     (root / ".envrc").write_text("x")
-    ((_, renamed),) = move_away([str(root / ".envrc")], None)
-    assert renamed is not None
-    assert [path.name for path in root.iterdir() if path.is_file()] == [Path(renamed).name]
-    assert Path(renamed).name.startswith(".envrc.untrusted-")
+    ((_, new_path),) = move_away([str(root / ".envrc")], None)
+    assert new_path is not None
+    assert [path.name for path in root.iterdir() if path.is_file()] == [Path(new_path).name]
+    assert Path(new_path).name.startswith(".envrc.untrusted-")
 
 
 @pytest.mark.requirement("sandbox.places")
 @pytest.mark.parametrize("roots", [(), ("/opt/app",)], ids=["reading", "working"])
-def test_in_a_workspace_below_a_folder_of_the_system_nothing_is_mounted_by_a_path(roots: tuple[str, ...]) -> None:
+def test_in_a_workspace_below_a_system_folder_bubblewrap_mounts_nothing_by_path(roots: tuple[str, ...]) -> None:
     view = View(roots=roots, masked={"/opt/app/d/.env": "/dev/null"}, pinned=("/opt/app/d",), read_only=("/opt/app/x",))
     setup = ViewSetup(view, "/opt/app", is_filtered=False)
-    mounted = {step.place.removeprefix(NEW_ROOT) for step in setup.steps}
-    assert mounted == {"/opt/app/d/.env", "/opt/app/d", "/opt/app/x"}
+    places = {step.place.removeprefix(NEW_ROOT) for step in setup.steps}
+    assert places == {"/opt/app/d/.env", "/opt/app/d", "/opt/app/x"}
     assert not {"/opt/app/d/.env", "/opt/app/d", "/opt/app/x"} & set(setup.options)
 
 
 @pytest.mark.requirement("sandbox.places")
-@pytest.mark.skipif(sys.platform == "win32", reason="not run: there are no forks")
-def test_a_fork_that_is_killed_while_it_mounts_has_not_mounted() -> None:
+@pytest.mark.skipif(sys.platform == "win32", reason="not run: Windows cannot fork processes")
+def test_a_fork_that_is_killed_while_it_mounts_counts_as_failed() -> None:
     from tools.shell.broker import supervisor
 
-    with pytest.raises(OSError, match="confined") as failed:
+    with pytest.raises(OSError, match="confined") as error_info:
         supervisor._fork(lambda: os.kill(os.getpid(), signal.SIGKILL), becomes=False)  # pyright: ignore[reportPrivateUsage]
-    assert failed.value.errno == errno.ESRCH
+    assert error_info.value.errno == errno.ESRCH

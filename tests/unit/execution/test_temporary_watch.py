@@ -1,4 +1,4 @@
-"""What a command writes unasked is limited while it runs, not only afterwards."""
+"""The folders that a command may fill without consent are limited while it runs, not only afterwards."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from tools.shell.sandbox.landlock_and_seccomp import LandlockCommand
 
 pytestmark = pytest.mark.anyio
 if sys.platform != "linux":
-    pytest.skip("not run: it is done on Linux, where there are views", allow_module_level=True)
+    pytest.skip("not run: temporary folders are limited only on Linux", allow_module_level=True)
 
 ENDED = "the command was stopped, because its temporary files"
 TOO_MUCH = {
@@ -36,24 +36,24 @@ TOO_MUCH = {
 
 
 @dataclass(slots=True)
-class Limited(ConfinedCommand):
+class LimitedCommand(ConfinedCommand):
     folder: str = field(kw_only=True)
 
     def limited_folders(self) -> tuple[Sequence[str], int]:
-        """The folder, which may hold a megabyte."""
+        """Limit the folder to one megabyte."""
         return (self.folder,), 1024**2
 
 
-class Limiting(NoSandbox):
-    """No sandbox, but a folder that may not hold much."""
+class LimitedSandbox(NoSandbox):
+    """A sandbox that only limits the size of one folder."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = str(folder)
 
     async def confine(self, spec: ProcessSpec, workspace_roots: Sequence[str], *terms: object) -> ConfinedCommand:
-        """Leave the command as it is, but for the folder."""
+        """Return the command unchanged, with a limit on the folder."""
         del workspace_roots, terms
-        return Limited(spec, folder=self.folder)
+        return LimitedCommand(spec, folder=self.folder)
 
 
 @pytest.fixture
@@ -61,8 +61,8 @@ async def shell(root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.setattr(running_program, "SPACE_CHECK_SECONDS", 0.02)
     monkeypatch.setattr(running_program, "FILES_STEP", 1)
     monkeypatch.setattr(private_folders, "MAX_TEMPORARY", 50)
-    async with shell_in(root, tmp_path, confinement=Limiting(root)) as made:
-        yield made
+    async with shell_in(root, tmp_path, confinement=LimitedSandbox(root)) as client_shell:
+        yield client_shell
 
 
 @pytest.mark.requirement("sandbox.temporary")
@@ -74,8 +74,8 @@ async def test_a_command_that_fills_its_temporary_folder_is_ended_while_it_runs(
                 assert ENDED in result
                 assert "Background Jobs" not in result
             private_folders.remove_tree(str(root / "a"))
-            for left in root.iterdir():
-                private_folders.remove_tree(str(left)) if left.is_dir() else left.unlink()
+            for path in root.iterdir():
+                private_folders.remove_tree(str(path)) if path.is_dir() else path.unlink()
         with case("too little"):
             assert "Note" not in text_of(await shell.run("head -c 100K /dev/zero > small; cat small | wc -c"))
 
@@ -89,7 +89,7 @@ async def test_a_job_that_fills_its_temporary_folder_is_ended(shell: Shell) -> N
 
 
 @pytest.mark.requirement("sandbox.temporary")
-async def test_the_temporary_folder_is_limited_and_emptied_where_landlock_holds_a_command_too(
+async def test_the_temporary_folder_is_limited_and_emptied_under_landlock_too(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(landlock_and_seccomp, "PRIVATE_BYTES", 1024)

@@ -12,7 +12,7 @@ from tools.shell.program_output import from_whole_character, plain_text, whole_c
 
 @pytest.mark.requirement("shell.text.sequences")
 @pytest.mark.parametrize(
-    ("printed", "shown"),
+    ("output", "text"),
     [
         (b"\x1b[31mred\x1b[0m", "red"),
         (b"\x1b[38;2;1;2;3mtrue colour\x1b[m", "true colour"),
@@ -28,8 +28,8 @@ from tools.shell.program_output import from_whole_character, plain_text, whole_c
     ],
     ids=repr,
 )
-def test_escape_sequences_are_left_out(printed: bytes, shown: str) -> None:
-    assert plain_text(printed) == shown
+def test_escape_sequences_are_left_out(output: bytes, text: str) -> None:
+    assert plain_text(output) == text
 
 
 @pytest.mark.requirement("shell.text.sequences")
@@ -39,7 +39,7 @@ def test_a_control_string_without_an_end_hides_no_more_than_its_line() -> None:
 
 @pytest.mark.requirement("shell.text.visible")
 @pytest.mark.parametrize(
-    ("printed", "shown"),
+    ("output", "text"),
     [
         (b"10%\r50%\r100%\ndone\n", "100%\ndone\n"),
         (b"a\r\nb\r\r\nc\n", "a\nb\nc\n"),
@@ -61,8 +61,8 @@ def test_a_control_string_without_an_end_hides_no_more_than_its_line() -> None:
     ],
     ids=repr,
 )
-def test_what_was_overwritten_or_erased_is_left_out(printed: bytes, shown: str) -> None:
-    assert plain_text(printed) == shown
+def test_overwritten_and_erased_text_is_left_out(output: bytes, text: str) -> None:
+    assert plain_text(output) == text
 
 
 @pytest.mark.requirement("shell.text.visible")
@@ -78,11 +78,11 @@ def test_bytes_that_are_no_utf8_become_replacement_characters() -> None:
 @pytest.mark.requirement("shell.text.visible")
 @examples(100)
 @given(st.binary(max_size=200))
-def test_no_control_character_is_left_whatever_was_printed(printed: bytes) -> None:
-    shown = plain_text(printed)
-    assert not [character for character in shown if ord(character) < 32 and character not in "\t\n"]
-    assert not {"\x7f", "\x9b", "\u202e", "\ud800"} & set(shown)
-    shown.encode()
+def test_no_control_character_is_left_whatever_was_printed(output: bytes) -> None:
+    text = plain_text(output)
+    assert not [character for character in text if ord(character) < 32 and character not in "\t\n"]
+    assert not {"\x7f", "\x9b", "\u202e", "\ud800"} & set(text)
+    text.encode()
 
 
 @pytest.mark.requirement("shell.text.visible")
@@ -94,7 +94,7 @@ def test_plain_text_stays_as_it_is(text: str) -> None:
 
 @pytest.mark.requirement("shell.output.order")
 @pytest.mark.parametrize(
-    ("data", "kept"),
+    ("data", "complete"),
     [
         ("aé".encode(), "aé".encode()),
         ("aé".encode()[:-1], b"a"),
@@ -108,20 +108,22 @@ def test_plain_text_stays_as_it_is(text: str) -> None:
     ],
     ids=repr,
 )
-def test_what_is_not_finished_at_the_end_is_waited_for(data: bytes, kept: bytes) -> None:
-    assert whole_characters(data) == kept
+def test_an_incomplete_character_or_sequence_at_the_end_is_left_for_the_next_piece(
+    data: bytes, complete: bytes
+) -> None:
+    assert whole_characters(data) == complete
 
 
 @pytest.mark.requirement("shell.output.order")
 @examples(100)
 @given(st.text(min_size=1, max_size=20), st.integers(min_value=0))
-def test_a_text_cut_anywhere_is_joined_again(text: str, where: int) -> None:
+def test_a_text_cut_anywhere_is_joined_again(text: str, position: int) -> None:
     data = text.encode()
-    cut = where % (len(data) + 1)
-    kept = whole_characters(data[:cut])
+    split_at = position % (len(data) + 1)
+    complete = whole_characters(data[:split_at])
     if "\x1b" not in text:
-        assert kept.decode() + data[len(kept) :].decode() == text
-    assert from_whole_character(data[cut:]).decode() in text
+        assert complete.decode() + data[len(complete) :].decode() == text
+    assert from_whole_character(data[split_at:]).decode() in text
 
 
 @pytest.mark.requirement("shell.output.order")

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tools.builtin.file_requests import CompletePathTool
+from tools.builtin.internal_file_tools import CompletePathTool
 from tools.call.base_tool import ToolContext
 from tools.contract.limits import AbortSignal
 from tools.contract.tool_errors import ToolError, ToolErrorType

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from tools.builtin.find_files import GlobTool, GrepTool, LSTool
 from tools.builtin.read_file import ReadManyFilesTool
+from tools.builtin.search_tools import GlobTool, GrepTool, LSTool
 from tools.call.base_tool import BaseTool, ToolContext
 from tools.contract.limits import AbortSignal
 from tools.contract.permission_subjects import Access, PathSubject

@@ -11,7 +11,7 @@ import pytest
 from jsonschema import Draft202012Validator
 
 from tests.tables import each_of
-from tools.builtin.find_files import GlobTool
+from tools.builtin.search_tools import GlobTool
 from tools.call.base_tool import ToolContext
 from tools.contract.limits import AbortSignal
 from tools.contract.tool_errors import InvalidToolParamsError, ToolError, ToolErrorType

@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from tools.builtin.find_files import GlobTool, GrepTool
 from tools.builtin.read_file import ReadManyFilesTool
+from tools.builtin.search_tools import GlobTool, GrepTool
 from tools.call.base_tool import ToolContext
 from tools.contract.limits import Deadline
 from tools.files.find.folder_walk import MAX_LINKED, Filters, Walk, walk_notes

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from jsonschema import Draft202012Validator
 
-from tools.builtin.find_files import LSTool
+from tools.builtin.search_tools import LSTool
 from tools.call.base_tool import ToolContext
 from tools.contract.limits import AbortSignal, Limits
 from tools.contract.tool_errors import InvalidToolParamsError, ToolError, ToolErrorType

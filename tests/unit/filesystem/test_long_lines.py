@@ -11,8 +11,8 @@ import pytest
 
 from tests.tables import each_of
 from tests.variants import one_in
-from tools.builtin.find_files import GrepTool
 from tools.builtin.read_file import ReadFileTool
+from tools.builtin.search_tools import GrepTool
 from tools.call.base_tool import ToolContext
 from tools.contract.limits import AbortSignal
 from tools.contract.tool_errors import InvalidToolParamsError, ToolError, ToolErrorType

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -10,8 +11,8 @@ import pytest
 
 from tests.tables import all_cases
 from tools.builtin.edit import EditTool, WriteFileTool
-from tools.builtin.find_files import GlobTool, GrepTool, LSTool
 from tools.builtin.read_file import ReadFileTool, ReadManyFilesTool
+from tools.builtin.search_tools import GlobTool, GrepTool, LSTool
 from tools.call.base_tool import BaseTool, ClientState, ToolContext
 from tools.contract.limits import AbortSignal, Deadline
 from tools.contract.tool_errors import ToolError, ToolErrorType
@@ -40,6 +41,21 @@ def fill(root: Path, *names: str) -> None:
         path = root / name
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(f"{name}\n")
+
+
+@pytest.mark.requirement("names.proposed")
+def test_a_proposal_leaves_no_garbage(root: Path) -> None:
+    fill(root, "src/app.ts", "src/other.ts")
+    workspace = Workspace([str(root)])
+    location = workspace.locate("src/apps.ts")
+    proposal(workspace, location, Deadline(AbortSignal(), 60))
+    gc.collect()
+    gc.disable()
+    try:
+        proposal(workspace, location, Deadline(AbortSignal(), 60))
+        assert gc.collect() == 0
+    finally:
+        gc.enable()
 
 
 @pytest.mark.requirement("names.proposed")

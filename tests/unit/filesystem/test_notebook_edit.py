@@ -14,8 +14,8 @@ import pytest
 
 from tests.tables import all_cases, each_of
 from tools.builtin.edit import EditTool, NotebookEditTool
-from tools.builtin.find_files import GrepTool
 from tools.builtin.read_file import ReadFileTool
+from tools.builtin.search_tools import GrepTool
 from tools.call.base_tool import ToolContext
 from tools.contract.confirmation import Answer, Decision, EditConfirmation
 from tools.contract.tool_errors import ToolError, ToolErrorType

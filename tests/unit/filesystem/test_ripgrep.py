@@ -17,7 +17,7 @@ import pytest
 
 from tests.processes import children_of, is_running, needs_proc
 from tests.waiting import wait_until
-from tools.builtin.find_files import GrepTool
+from tools.builtin.search_tools import GrepTool
 from tools.call.base_tool import ToolContext
 from tools.contract.limits import AbortSignal, Deadline
 from tools.contract.tool_errors import ToolError, ToolErrorType

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from tests.tables import each_of
-from tools.builtin.find_files import GrepTool
+from tools.builtin.search_tools import GrepTool
 from tools.call.base_tool import ToolContext
 from tools.contract.tool_results import ToolResult
 from tools.files import text_encodings

@@ -12,7 +12,7 @@ import pytest
 from server.requests.prompts_and_resources import JSON, MARKDOWN, TODO_LIST, MemoryResources
 from tests.people import Person
 from tests.unit.memory.memories import save
-from tools.builtin.file_requests import FileResourceTool
+from tools.builtin.internal_file_tools import FileResourceTool
 from tools.builtin.todo_write import TodoLists, TodoWriteTool
 from tools.call.base_tool import ClientState, ToolContext
 from tools.call.tool_registry import ToolRegistry

@@ -1,4 +1,4 @@
-"""Judging shell commands in tests: as a client of a given mode, engine and rules would have them judged."""
+"""Judges shell commands for tests, with a given approval mode, sandbox engine and set of rules."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def judge(
     is_background: bool = False,
     **lists: Sequence[str],
 ) -> Permission:
-    """The verdict on a command; lists of rules are given as `deny=[...]`."""
+    """Return the verdict on a command. Rules are passed as lists: `deny=[...]`."""
     home = home or root.parent
     rules, warnings = read_rules({f"permissions.{key}": texts for key, texts in lists.items()}, str, str(home))
     assert not warnings
@@ -40,11 +40,11 @@ def judge(
     return judge_command(request)
 
 
-def shown(permission: Permission) -> str:
-    """A verdict and its view in a few letters.
+def abbreviation(permission: Permission) -> str:
+    """Abbreviate a verdict and its view to a few characters.
 
-    `X` is refused; a question mark means asked, `r` the reading and `w` the working view, `o` no sandbox; then `n` for
-    the network, and `+` for what a yes opens.
+    `X` is a refusal and `?` a question. `r` is the reading view, `w` the working view, and `o` no sandbox. `n` is the
+    network, and `+` means that the view includes additional paths.
     """
     if permission.verdict is Verdict.DENY:
         return "X"
@@ -52,13 +52,13 @@ def shown(permission: Permission) -> str:
     assert view is not None
     kind = {ViewKind.READING: "r", ViewKind.WORKING: "w", ViewKind.UNCONFINED: "o"}[view.kind]
     network = "n" if view.network is Network.HOST and view.kind is not ViewKind.UNCONFINED else ""
-    opened = "+" if view.seen or view.writable else ""
-    return f"{'?' if permission.verdict is Verdict.ASK else ''}{kind}{network}{opened}"
+    additions = "+" if view.seen or view.writable else ""
+    return f"{'?' if permission.verdict is Verdict.ASK else ''}{kind}{network}{additions}"
 
 
 def outcome(root: Path, command: str, mode: ApprovalMode = ApprovalMode.DEFAULT, **options: object) -> str:
-    """The same of a command; `!` where it is refused with a sentence of its own."""
+    """Judge a command and abbreviate the verdict. `!` is a refusal by an error with its own message."""
     try:
-        return shown(judge(root, command, mode, **options))  # pyright: ignore[reportArgumentType] - passed on as given
+        return abbreviation(judge(root, command, mode, **options))  # pyright: ignore[reportArgumentType] - passed on as given
     except ToolError:
         return "!"

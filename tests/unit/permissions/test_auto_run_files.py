@@ -1,4 +1,4 @@
-"""Which files are auto-run files, by their paths."""
+"""Which files count as auto-run files, judged by their paths."""
 
 from __future__ import annotations
 
@@ -116,7 +116,7 @@ def test_other_files_are_not(path: str) -> None:
         ".NPMRC",
     ],
 )
-def test_what_makes_a_program_run_something_is_asked_about(path: str) -> None:
+def test_a_file_that_makes_a_program_run_something_is_asked_about(path: str) -> None:
     assert why_protected(path)
 
 
@@ -138,7 +138,7 @@ def test_what_makes_a_program_run_something_is_asked_about(path: str) -> None:
         ".github/workflows/ci.yml",
     ],
 )
-def test_what_runs_nothing_by_being_there_is_not_asked_about(path: str) -> None:
+def test_a_file_whose_mere_presence_runs_nothing_is_not_asked_about(path: str) -> None:
     assert why_protected(path) is None
 
 
@@ -187,7 +187,9 @@ def test_the_folders_around_a_workspace_count_as_far_as_its_work_tree(
         ("head/a.txt", False),
     ],
 )
-def test_what_may_make_a_folder_a_repository_is_asked_about(tmp_path: Path, path: str, *, is_asked_about: bool) -> None:
+def test_a_file_that_may_turn_a_folder_into_a_repository_is_asked_about(
+    tmp_path: Path, path: str, *, is_asked_about: bool
+) -> None:
     for name in (".git", "half", "bare.git/objects", "bare.git/refs"):
         (tmp_path / name).mkdir(parents=True, exist_ok=True)
     for name in ("half", "bare.git"):

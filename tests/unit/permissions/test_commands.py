@@ -1,4 +1,4 @@
-"""Shell commands by expected verdict and view: modes, rules, paths, the network, and what is not understood."""
+"""Verdicts on shell commands and their views: modes, rules, paths, the network, and commands that bash may extend."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from tests.tables import each_of
-from tests.unit.permissions.commands import judge, outcome, shown
+from tests.unit.permissions.commands import abbreviation, judge, outcome
 from tools.contract.command_views import CommandSite, Engine, Network, ViewKind
 from tools.contract.limits import ApprovalMode
 from tools.contract.permission_subjects import Needs
@@ -29,7 +29,7 @@ PLAN, DEFAULT, AUTO_EDIT, YOLO = (
 
 @pytest.fixture(scope="module")
 def home() -> Iterator[Path]:
-    """A home folder that lies outside of `/tmp`, with a workspace `project` and something beside it."""
+    """A home folder outside of `/tmp`, with the workspace `project` and files beside it."""
     with tempfile.TemporaryDirectory(dir=Path.home(), prefix=".coretools-test-") as name:
         folder = Path(name)
         for path in ("project/src/a.py", "project/.vscode/tasks.json", "project/.env", "notes/todo.txt", ".bashrc"):
@@ -44,8 +44,8 @@ def project(home: Path) -> Path:
 
 
 @pytest.fixture
-def ignoring(copy: Path) -> Path:
-    """A workspace with two folders that are hidden from agents, of which one has much in it."""
+def ignoring_workspace(copy: Path) -> Path:
+    """A workspace with two folders that are hidden from agents. `many` has too many entries to hide them one by one."""
     for name in ("few/a", "few/b", "many/deep/a", *(f"many/{number}" for number in range(MAX_HIDDEN + 1))):
         (copy / name).parent.mkdir(parents=True, exist_ok=True)
         (copy / name).touch()
@@ -60,7 +60,7 @@ def copy(home: Path) -> Iterator[Path]:
         yield shutil.copytree(home / "project", Path(name, "copy"))
 
 
-# Of each command what happens in plan, default, auto-edit, with "any command that stays in the sandbox", and in yolo
+# For each command, the outcomes in five modes: plan, default, auto-edit, with all sandboxed commands allowed, and yolo
 MATRIX = """
 ls -la                                          | r   r   r   r   w n
 git status                                      | r   r   r   r   w n
@@ -176,12 +176,14 @@ git reset --hard HEAD                           | X   ?w  ?w  w   w n
 def test_a_command_runs_in_the_view_that_the_mode_gives_it(project: Path, home: Path, line: str) -> None:
     command, _, expected = line.rpartition(" | ")
     modes = (PLAN, DEFAULT, AUTO_EDIT, DEFAULT, YOLO)
-    found = [outcome(project, command.strip(), mode, home=home, is_sandboxed=at == 3) for at, mode in enumerate(modes)]
-    assert found == expected.replace(" n", "n").split()
+    outcomes = [
+        outcome(project, command.strip(), mode, home=home, is_sandboxed=at == 3) for at, mode in enumerate(modes)
+    ]
+    assert outcomes == expected.replace(" n", "n").split()
 
 
-# What bash runs in a line though the grammar shows it as text, or what bash evaluates; `{}` is what it runs
-HIDDEN = [
+# Lines in which bash runs more than the grammar shows, and lines that make bash evaluate a text. `{}` is what it runs
+HIDDEN_COMMANDS = [
     "mkdir d <<A\n`{}`\nA",
     "mkdir d <<A\n\t$({})\nA\n",
     "mkdir d <<A\n\u2028$({})\nA",
@@ -200,7 +202,7 @@ HIDDEN = [
     "mkdir a\\\n#; {}",
     "for PATH in .; do mkdir d; done",
 ]
-EVALUATED = [
+EVALUATED_TEXTS = [
     "x='a[$({})]'; [[ x -eq 1 ]]",
     "x='a[$({})]'; test -v \"$x\"",
     "x='a[$({})]'; [ -v $x ]",
@@ -222,8 +224,8 @@ EVALUATED = [
     "source <(echo {})",
     ". /dev/stdin <<< '{}'",
 ]
-# The same kinds of text where they hide nothing
-OPEN = [
+# Similar lines that contain no hidden command
+HARMLESS_TEXTS = [
     "mkdir d <<'A'\n`rm x` $(rm y) it's\nA",
     "mkdir d <<A\n$x ${y} \\`rm x\\` 5$ 'it'\nA",
     "mkdir \"$(cat <<'A'\na `x`\nA\n)\"",
@@ -236,10 +238,12 @@ OPEN = [
 
 
 @pytest.mark.requirement("commands.read_as_bash")
-@each_of("text", HIDDEN + EVALUATED)
-def test_what_bash_may_run_beside_the_words_is_covered_by_no_rule_and_no_list(project: Path, text: str) -> None:
+@each_of("text", HIDDEN_COMMANDS + EVALUATED_TEXTS)
+def test_commands_that_bash_may_run_beyond_the_words_are_covered_by_no_rule_and_no_list(
+    project: Path, text: str
+) -> None:
     command = text.replace("{}", "touch x")
-    none, landlock = CommandSite(Engine.NONE), CommandSite(Engine.LANDLOCK, failure="x")
+    site_without_sandbox, landlock = CommandSite(Engine.NONE), CommandSite(Engine.LANDLOCK, failure="x")
     for site in (None, landlock):
         assert outcome(project, command, site=site, allow=["Bash(mkdir *)"]) in ("r", "?w", "?o")
     assert outcome(project, command, allow=["Bash(mkdir *)", "Bash"]) in ("r", "w")
@@ -247,9 +251,9 @@ def test_what_bash_may_run_beside_the_words_is_covered_by_no_rule_and_no_list(pr
     rule = ["Bash(rm *)"]
     assert outcome(project, command, YOLO, deny=rule) == outcome(project, command, YOLO, ask=rule) == "?wn"
     assert outcome(project, command, is_sandboxed=True, deny=rule).startswith("?")
-    reading = command.replace("mkdir", "echo")
-    assert outcome(project, reading, site=none) == "?o"
-    assert outcome(project, reading, PLAN, site=none) == "X"
+    reading_command = command.replace("mkdir", "echo")
+    assert outcome(project, reading_command, site=site_without_sandbox) == "?o"
+    assert outcome(project, reading_command, PLAN, site=site_without_sandbox) == "X"
     assert judge(project, "mkdir ${x@P}", allow=["Bash(mkdir *)"]).reason.startswith("bash may run more than")
     git = judge(project, command.replace("mkdir", "git commit -m"))
     assert git.view is not None
@@ -264,8 +268,8 @@ def test_words_behind_a_here_document_are_words(project: Path, home: Path) -> No
 
 
 @pytest.mark.requirement("commands.read_as_bash")
-@each_of("command", OPEN)
-def test_what_hides_nothing_is_asked_about_no_more_than_its_words(project: Path, command: str) -> None:
+@each_of("command", HARMLESS_TEXTS)
+def test_a_text_that_hides_no_command_is_judged_by_its_words_alone(project: Path, command: str) -> None:
     assert outcome(project, command, allow=["Bash(mkdir *)"]) == "w"
     assert outcome(project, command, YOLO, deny=["Bash(rm *)"]) == "wn"
 
@@ -281,18 +285,18 @@ def test_a_mode_has_the_loopback_that_is_its_own(project: Path) -> None:
     assert networks[PLAN] is Network.OWN_LOOPBACK
     assert networks[DEFAULT] is networks[AUTO_EDIT] is Network.SESSION_LOOPBACK
     assert networks[YOLO] is Network.HOST
-    alone = CommandSite(Engine.BUBBLEWRAP, has_session=False)
-    assert network_of(judge(project, "ls", site=alone)) is Network.OWN_LOOPBACK
+    anonymous = CommandSite(Engine.BUBBLEWRAP, has_session=False)
+    assert network_of(judge(project, "ls", site=anonymous)) is Network.OWN_LOOPBACK
 
 
 @pytest.mark.requirement("sandbox.shares")
-def test_only_who_changes_something_may_take_of_what_the_user_has_for_all_programs(project: Path) -> None:
+def test_only_a_command_that_changes_something_may_use_shared_kernel_resources(project: Path) -> None:
     views = [judge(project, command).view for command in ("ls", "tail -f x", "make")]
     assert [view is not None and view.may_take_shares for view in views] == [False, False, True]
 
 
 @pytest.mark.requirement("commands.needs")
-def test_what_needs_more_than_its_view_is_asked_for_it(project: Path) -> None:
+def test_a_command_that_needs_more_than_its_view_gives_is_asked_about(project: Path) -> None:
     assert outcome(project, "ls", needs=Needs.WRITE) == "?w"
     assert outcome(project, "make", needs=Needs.NETWORK) == "?wn"
     assert outcome(project, "ls", needs=Needs.NETWORK) == "?rn"
@@ -376,19 +380,19 @@ allow Edit(~/notes/**)  | cp src/a.py ../notes/todo.txt         | ?w+
 @pytest.mark.requirement("commands.rules")
 @pytest.mark.parametrize("line", RULES.strip().splitlines())
 def test_rules_hold_for_the_words_of_each_simple_command(project: Path, home: Path, line: str) -> None:
-    given, rest = line.split("|", 1)
-    command, expected = rest.rsplit("|", 1)
-    key, _, rule = given.strip().partition(" ")
+    rule_text, case = line.split("|", 1)
+    command, expected = case.rsplit("|", 1)
+    key, _, rule = rule_text.strip().partition(" ")
     lists = {key: [rule.strip()]}
-    found = outcome(project, command.strip(), home=home, **lists)  # pyright: ignore[reportArgumentType]
-    assert found == expected.strip()
+    verdict = outcome(project, command.strip(), home=home, **lists)  # pyright: ignore[reportArgumentType]
+    assert verdict == expected.strip()
 
 
 @pytest.mark.requirement("commands.rules")
-def test_what_a_rule_denies_of_the_web_no_mode_gives(project: Path) -> None:
-    denied = judge(project, "make", YOLO, deny=["WebFetch"])
-    assert denied.view is not None
-    assert denied.view.network is not Network.HOST
+def test_no_mode_gives_a_network_that_a_rule_denies(project: Path) -> None:
+    permission = judge(project, "make", YOLO, deny=["WebFetch"])
+    assert permission.view is not None
+    assert permission.view.network is not Network.HOST
     assert outcome(project, "npm install", YOLO, deny=["WebFetch"]) == "X"
     assert outcome(project, "npm install", YOLO, deny=["WebFetch(example.org)"]) == "?wn"
 
@@ -397,8 +401,8 @@ def test_what_a_rule_denies_of_the_web_no_mode_gives(project: Path) -> None:
 def test_a_network_that_the_operator_does_not_give_is_refused(project: Path) -> None:
     site = CommandSite(Engine.BUBBLEWRAP, has_network=False)
     for mode in (DEFAULT, YOLO):
-        refused = judge(project, "npm install", mode, site=site)
-        assert (refused.verdict, refused.setting) == (Verdict.DENY, "shell.network")
+        permission = judge(project, "npm install", mode, site=site)
+        assert (permission.verdict, permission.setting) == (Verdict.DENY, "shell.network")
 
 
 @pytest.mark.requirement("commands.answers")
@@ -432,8 +436,8 @@ def test_a_network_that_the_operator_does_not_give_is_refused(project: Path) -> 
     ],
 )
 def test_a_lasting_answer_covers_the_literal_first_words(project: Path, command: str, rules: list[str]) -> None:
-    asked = judge(project, command)
-    assert [grant.rule for grant in asked.grants] == rules
+    permission = judge(project, command)
+    assert [grant.rule for grant in permission.grants] == rules
     if rules:
         assert judge(project, command, allow=rules).verdict is Verdict.ALLOW
 
@@ -441,8 +445,8 @@ def test_a_lasting_answer_covers_the_literal_first_words(project: Path, command:
 @pytest.mark.requirement("commands.answers")
 def test_a_question_names_what_may_change_files_and_not_the_readers_beside_it(project: Path) -> None:
     assert judge(project, "awk 1 a | make | ss -l").reason == "'make' is not known to be read-only"
-    beside_allowed = judge(project, "npm test | awk 1", allow=["Bash(npm test *)"])
-    assert beside_allowed.reason == "'awk' would run where it can change files"
+    permission = judge(project, "npm test | awk 1", allow=["Bash(npm test *)"])
+    assert permission.reason == "'awk' would run where it can change files"
 
 
 @pytest.mark.requirement("commands.answers")
@@ -462,9 +466,9 @@ def test_a_question_about_output_says_so_whatever_else_is_named(project: Path, c
 
 
 @pytest.mark.requirement("commands.views")
-def test_what_a_command_makes_in_its_tmp_is_its_own_whatever_this_machine_has_there(project: Path) -> None:
-    with tempfile.NamedTemporaryFile(dir="/tmp") as of_others, tempfile.TemporaryDirectory() as scratch:
-        site, name = CommandSite(Engine.BUBBLEWRAP, scratch=scratch), of_others.name
+def test_files_that_a_command_creates_in_its_tmp_are_its_own_whatever_the_machine_has_there(project: Path) -> None:
+    with tempfile.NamedTemporaryFile(dir="/tmp") as machine_file, tempfile.TemporaryDirectory() as scratch:
+        site, name = CommandSite(Engine.BUBBLEWRAP, scratch=scratch), machine_file.name
         for command in (f"ls > {name}; wc -l {name}", f"touch {name} && cat {name}", f"ls | tee {name}; tail {name}"):
             assert outcome(project, command, site=site) == "r"
         for command in (f"cat {name}", f"cp {name} /tmp/x", f"ls > /tmp/x; cat {name}"):
@@ -472,52 +476,54 @@ def test_what_a_command_makes_in_its_tmp_is_its_own_whatever_this_machine_has_th
 
 
 @pytest.mark.requirement("commands.answers")
-def test_any_command_of_the_sandbox_may_be_allowed_where_that_can_take_effect(project: Path) -> None:
+def test_allowing_all_sandboxed_commands_is_offered_where_it_has_an_effect(project: Path) -> None:
     assert judge(project, "make").offers_sandboxed
-    assert judge(project, "npm install").offers_sandboxed, "given to the network it gives this call the network"
+    assert judge(project, "npm install").offers_sandboxed, "the answer also gives this one call the network"
     assert not judge(project, "make", ask=["Bash(make *)"]).offers_sandboxed
     assert not judge(project, "cp a .vscode/x").offers_sandboxed
     assert not judge(project, "make", site=CommandSite(Engine.NONE)).offers_sandboxed
 
 
 @pytest.mark.requirement("commands.answers")
-def test_a_clients_own_dialog_opens_plain_paths_outside_alone(project: Path, home: Path) -> None:
-    asked = judge(project, "cp src/a.py .vscode/tasks.json ../notes/todo.txt", home=home)
-    assert asked.view is not None
-    assert asked.dialog_view is not None
+def test_a_clients_own_dialog_opens_only_ordinary_paths_outside(project: Path, home: Path) -> None:
+    permission = judge(project, "cp src/a.py .vscode/tasks.json ../notes/todo.txt", home=home)
+    assert permission.view is not None
+    assert permission.dialog_view is not None
     todo = str(home / "notes" / "todo.txt")
-    assert set(asked.view.writable) == {todo, str(project / ".vscode" / "tasks.json")}
-    assert asked.dialog_view.writable == (todo,)
+    assert set(permission.view.writable) == {todo, str(project / ".vscode" / "tasks.json")}
+    assert permission.dialog_view.writable == (todo,)
 
 
 @pytest.mark.requirement("commands.answers")
-def test_a_clients_own_dialog_opens_nothing_to_git_and_nothing_that_is_hidden(copy: Path) -> None:
+def test_a_clients_own_dialog_gives_git_no_extra_access_and_opens_nothing_hidden(copy: Path) -> None:
     (copy / ".qwenignore").write_text(".env\n")
     for command in ("git config core.fsmonitor /tmp/x", "make", "cat .env"):
-        asked = judge(copy, command)
-        assert asked.dialog_view is not None
-        assert (asked.dialog_view.is_git, asked.dialog_view.is_asked) == (False, False), command
+        permission = judge(copy, command)
+        assert permission.dialog_view is not None
+        assert (permission.dialog_view.is_git, permission.dialog_view.is_asked) == (False, False), command
         assert (
-            asked.dialog_view.current_restrictions().masked
-            == asked.dialog_view.restrictions.masked
+            permission.dialog_view.current_restrictions().masked
+            == permission.dialog_view.restrictions.masked
             == (str(copy / ".env"),)
         ), command
 
 
 @pytest.mark.requirement("commands.answers")
-def test_a_question_says_what_a_yes_to_it_does_not_give(project: Path, home: Path) -> None:
-    new = home / "notes" / "new"
-    said = f"outside the workspace, approval covers only existing paths, so the command cannot create {new}"
-    assert judge(project, "touch ../notes/new", home=home).reason == f"'touch' is not known to be read-only; {said}"
-    assert said not in judge(project, "cd ../notes && touch new", home=home).reason, "which opens the folder"
-    assert said not in judge(project, "touch ../notes/new", home=home, site=CommandSite(Engine.NONE)).reason
+def test_a_question_says_what_consent_does_not_give(project: Path, home: Path) -> None:
+    new_file = home / "notes" / "new"
+    note = f"outside the workspace, approval covers only existing paths, so the command cannot create {new_file}"
+    assert judge(project, "touch ../notes/new", home=home).reason == f"'touch' is not known to be read-only; {note}"
+    assert note not in judge(project, "cd ../notes && touch new", home=home).reason, (
+        "the question opens the whole folder"
+    )
+    assert note not in judge(project, "touch ../notes/new", home=home, site=CommandSite(Engine.NONE)).reason
     assert judge(project, "git show HEAD:src/.env", deny=["Read(.env)"]).reason.endswith("names HEAD:src/.env")
-    none = judge(project, "grep -f/etc/passwd x", home=home, site=CommandSite(Engine.NONE))
-    assert none.reason == "it names /etc/passwd, which is outside the workspace"
+    permission = judge(project, "grep -f/etc/passwd x", home=home, site=CommandSite(Engine.NONE))
+    assert permission.reason == "it names /etc/passwd, which is outside the workspace"
 
 
 @pytest.mark.requirement("commands.views")
-def test_a_command_sees_what_a_rule_lets_read_if_it_is_there(project: Path, home: Path) -> None:
+def test_a_command_sees_existing_paths_that_a_rule_allows_reading(project: Path, home: Path) -> None:
     rules = ["Read(~/notes/**)", "Read(~/gone/**)", f"Read(/{home}/.bashrc)", "Read(~/.bash*)", "Edit(~/project)"]
     view = judge(project, "ls", home=home, allow=rules).view
     assert view is not None
@@ -525,21 +531,21 @@ def test_a_command_sees_what_a_rule_lets_read_if_it_is_there(project: Path, home
 
 
 @pytest.mark.requirement("hidden.held")
-def test_an_ask_rule_hides_a_file_in_a_folder_that_another_rule_lets_read(project: Path, home: Path) -> None:
+def test_an_ask_rule_hides_a_file_in_a_folder_that_another_rule_allows_reading(project: Path, home: Path) -> None:
     key = home / "notes/key"
     key.touch()
     allow, ask = ["Read(~/notes)"], ["Read(~/notes/key)"]
-    unasked = judge(project, "grep -r x ~/notes", home=home, allow=allow, ask=ask)
-    assert unasked.verdict is Verdict.ALLOW
-    assert unasked.view is not None
-    assert unasked.view.restrictions.masked == unasked.view.current_restrictions().masked == (str(key),)
-    asked = judge(project, "cat ~/notes/key", home=home, allow=allow, ask=ask)
-    assert asked.verdict is Verdict.ASK
-    assert asked.view is not None
-    assert asked.view.restrictions.masked == ()
-    # A question that names the folder does not name the file.
-    folder = judge(project, "grep -r x ~/notes", home=home, ask=ask)
-    for view in (folder.view, folder.dialog_view):
+    search = judge(project, "grep -r x ~/notes", home=home, allow=allow, ask=ask)
+    assert search.verdict is Verdict.ALLOW
+    assert search.view is not None
+    assert search.view.restrictions.masked == search.view.current_restrictions().masked == (str(key),)
+    key_question = judge(project, "cat ~/notes/key", home=home, allow=allow, ask=ask)
+    assert key_question.verdict is Verdict.ASK
+    assert key_question.view is not None
+    assert key_question.view.restrictions.masked == ()
+    # A question about the folder is not a question about the file.
+    folder_question = judge(project, "grep -r x ~/notes", home=home, ask=ask)
+    for view in (folder_question.view, folder_question.dialog_view):
         assert view is not None
         assert view.seen == (str(home / "notes"),)
         assert view.restrictions.masked == (str(key),)
@@ -547,7 +553,7 @@ def test_an_ask_rule_hides_a_file_in_a_folder_that_another_rule_lets_read(projec
 
 @pytest.mark.requirement("hidden.held")
 @each_of(
-    ("command", "ask", "kept", "opened"),
+    ("command", "ask", "limited_path", "open_path"),
     [
         ("cp -r ~/.ssh out", ["Read(~/.ssh/key)"], "~/.ssh/key", ""),
         ("cd ~/repository && git add -A", ["Read(~/repository/key)"], "~/repository/key", ""),
@@ -558,7 +564,7 @@ def test_an_ask_rule_hides_a_file_in_a_folder_that_another_rule_lets_read(projec
     ],
 )
 def test_consent_lifts_only_limits_of_files_that_the_question_names(
-    copy: Path, home: Path, command: str, ask: list[str], kept: str, opened: str
+    copy: Path, home: Path, command: str, ask: list[str], limited_path: str, open_path: str
 ) -> None:
     subprocess.run(["git", "init", "-q", str(home / "repository")], check=True)
     for path in (home / ".ssh/key", home / "repository/key", copy / "src/key", home / "notes/env"):
@@ -573,12 +579,14 @@ def test_consent_lifts_only_limits_of_files_that_the_question_names(
     assert permission.verdict is Verdict.ASK
     assert permission.view is not None
     limits = permission.view.restrictions
-    assert kept.replace("WORKSPACE", str(copy)).replace("~", str(home)) in (*limits.masked, *limits.read_only)
-    assert opened.replace("WORKSPACE", str(copy)).replace("~", str(home)) not in limits.masked
+    assert limited_path.replace("WORKSPACE", str(copy)).replace("~", str(home)) in (*limits.masked, *limits.read_only)
+    assert open_path.replace("WORKSPACE", str(copy)).replace("~", str(home)) not in limits.masked
 
 
 @pytest.mark.requirement("hidden.held")
-def test_an_ask_rule_hides_a_file_in_a_repository_that_another_rule_lets_git_change(project: Path, home: Path) -> None:
+def test_an_ask_rule_hides_a_file_in_a_repository_that_another_rule_allows_git_to_change(
+    project: Path, home: Path
+) -> None:
     repository = home / "repository"
     subprocess.run(["git", "init", "-q", str(repository)], check=True)
     (repository / "key").touch()
@@ -603,35 +611,35 @@ def test_an_ask_rule_hides_a_file_in_a_repository_that_another_rule_lets_git_cha
 def test_each_part_of_a_command_has_a_verdict_of_its_own(
     project: Path, command: str, lists: dict[str, list[str]], verdicts: str
 ) -> None:
-    parts = judge(project, command, **lists).parts  # pyright: ignore[reportArgumentType] - lists of rules alone
+    parts = judge(project, command, **lists).parts  # pyright: ignore[reportArgumentType] - the cases have only lists of rules
     assert ", ".join(f"{part.source} {part.verdict}" for part in parts if part.source) == verdicts
 
 
 @pytest.mark.requirement("hidden.held")
 @each_of(
-    ("command", "seen", "masked"),
+    ("command", "open_paths", "masked_paths"),
     [
         ("cat few/a", ["few/a"], ["few/b", "many"]),
         ("cat many/deep/a", ["many"], ["few"]),
         ("ls few", ["few"], ["many"]),
     ],
 )
-def test_a_yes_to_one_file_of_a_hidden_folder_hides_the_rest_where_that_can_be(
-    ignoring: Path, command: str, seen: list[str], masked: list[str]
+def test_consent_to_one_file_of_a_hidden_folder_keeps_the_rest_hidden_where_possible(
+    ignoring_workspace: Path, command: str, open_paths: list[str], masked_paths: list[str]
 ) -> None:
-    view = judge(ignoring, command).view
+    view = judge(ignoring_workspace, command).view
     assert view is not None
-    assert [os.path.relpath(path, ignoring) for path in view.seen] == seen
-    assert sorted(os.path.relpath(path, ignoring) for path in view.restrictions.masked) == masked
+    assert [os.path.relpath(path, ignoring_workspace) for path in view.seen] == open_paths
+    assert sorted(os.path.relpath(path, ignoring_workspace) for path in view.restrictions.masked) == masked_paths
 
 
 @pytest.mark.requirement("commands.views")
-def test_the_home_and_what_holds_the_workspace_are_never_opened_for_writing(project: Path, home: Path) -> None:
+def test_the_home_and_the_parents_of_the_workspace_are_never_opened_for_writing(project: Path, home: Path) -> None:
     for command in (f"rm -rf {home}", "rm -rf ..", "rm -rf ~", "rm -rf /"):
-        asked = judge(project, command, home=home)
-        assert asked.verdict is Verdict.ASK
-        assert asked.view is not None
-        assert asked.view.writable == ()
+        permission = judge(project, command, home=home)
+        assert permission.verdict is Verdict.ASK
+        assert permission.view is not None
+        assert permission.view.writable == ()
 
 
 NONE_AND_LANDLOCK = """
@@ -677,17 +685,17 @@ make                               | ?o  ?o
 
 @pytest.mark.requirement("commands.without_sandbox")
 @pytest.mark.parametrize("line", NONE_AND_LANDLOCK.strip().splitlines())
-def test_without_bubblewrap_only_what_is_held_or_on_a_short_list_runs_unasked(
+def test_without_bubblewrap_only_confined_or_listed_commands_run_without_a_question(
     project: Path, home: Path, line: str
 ) -> None:
     command, _, expected = line.rpartition(" | ")
     sites = (CommandSite(Engine.NONE), CommandSite(Engine.LANDLOCK, failure="x"))
-    found = [outcome(project, command.strip(), home=home, site=site) for site in sites]
-    assert found == expected.split()
+    outcomes = [outcome(project, command.strip(), home=home, site=site) for site in sites]
+    assert outcomes == expected.split()
 
 
 @pytest.mark.requirement("commands.without_sandbox")
-def test_where_a_sandbox_is_required_nothing_runs_that_none_holds(project: Path) -> None:
+def test_where_a_sandbox_is_required_nothing_runs_without_one(project: Path) -> None:
     landlock = CommandSite(Engine.LANDLOCK, failure="x", is_required=True)
     assert outcome(project, "ls", site=landlock) == "r"
     assert outcome(project, "make", site=landlock) == "!"
@@ -695,14 +703,14 @@ def test_where_a_sandbox_is_required_nothing_runs_that_none_holds(project: Path)
 
 
 @pytest.mark.requirement("commands.views")
-def test_only_what_a_rule_alone_lets_run_has_a_new_scratch_folder(project: Path) -> None:
+def test_only_a_command_that_runs_by_a_rule_alone_gets_a_new_tmp(project: Path) -> None:
     commands = [("make", ApprovalMode.DEFAULT), ("make", YOLO), ("make; touch b", ApprovalMode.DEFAULT)]
     views = [judge(project, command, mode, allow=["Bash(make)"]).view for command, mode in commands]
     assert [view and view.has_new_tmp for view in views] == [True, False, False]
 
 
 @pytest.mark.requirement("commands.views")
-def test_where_something_is_hidden_no_more_of_a_repository_around_the_workspace_is_shown(copy: Path) -> None:
+def test_hidden_files_keep_the_rest_of_a_surrounding_repository_from_being_shown(copy: Path) -> None:
     for name in ("objects", "refs"):
         (copy / ".git" / name).mkdir(parents=True)
     (copy / ".git" / "HEAD").write_text("ref: refs/heads/main\n")
@@ -717,21 +725,21 @@ def test_where_something_is_hidden_no_more_of_a_repository_around_the_workspace_
 
 
 @pytest.mark.requirement("loopback.shared")
-def test_only_clients_that_are_known_apart_have_a_loopback_that_lasts_and_none_while_they_plan(project: Path) -> None:
-    found = [
+def test_only_identified_clients_have_a_lasting_loopback_and_not_in_plan_mode(project: Path) -> None:
+    views = [
         judge(project, "ls", mode, site=CommandSite(Engine.BUBBLEWRAP, has_session=has_session)).view
         for mode in (ApprovalMode.DEFAULT, ApprovalMode.PLAN)
         for has_session in (True, False)
     ]
-    lasting, new = Network.SESSION_LOOPBACK, Network.OWN_LOOPBACK
-    assert [view and view.network for view in found] == [lasting, new, new, new]
+    lasting_loopback, new_loopback = Network.SESSION_LOOPBACK, Network.OWN_LOOPBACK
+    assert [view and view.network for view in views] == [lasting_loopback, new_loopback, new_loopback, new_loopback]
 
 
 @pytest.mark.requirement("commands.without_sandbox")
 def test_no_rule_allows_a_command_that_would_see_the_home_folder_unmasked(copy: Path) -> None:
     (copy / "home").mkdir()
-    asked = judge(copy, "make", home=copy / "home", site=CommandSite(Engine.LANDLOCK), allow=["Bash"])
-    assert (asked.verdict, asked.no_rule_allows, asked.grants) == (Verdict.ASK, True, ())
+    permission = judge(copy, "make", home=copy / "home", site=CommandSite(Engine.LANDLOCK), allow=["Bash"])
+    assert (permission.verdict, permission.no_rule_allows, permission.grants) == (Verdict.ASK, True, ())
 
 
 @pytest.mark.requirement("commands.without_sandbox")
@@ -743,7 +751,7 @@ def test_rules_about_files_hold_for_literal_words_where_nothing_masks(project: P
 
 
 @pytest.mark.requirement("commands.bad_input")
-def test_whatever_is_too_much_to_be_read_is_asked_about(project: Path) -> None:
+def test_a_command_that_is_too_large_to_parse_is_asked_about(project: Path) -> None:
     for command in (
         "x" * 100_000,
         "echo " + "$(" * 10_000 + "x" + ")" * 10_000,
@@ -778,7 +786,7 @@ def test_whatever_is_too_much_to_be_read_is_asked_about(project: Path) -> None:
         ("npm test -C/tmp/made", "?w"),
     ],
 )
-def test_a_rule_stands_for_work_in_the_workspace_and_not_for_what_lies_in_tmp(
+def test_a_rule_covers_work_in_the_workspace_and_not_older_files_in_tmp(
     project: Path, home: Path, tmp_path: Path, command: str, expected: str
 ) -> None:
     scratch = tmp_path / "scratch"
@@ -786,10 +794,10 @@ def test_a_rule_stands_for_work_in_the_workspace_and_not_for_what_lies_in_tmp(
     (scratch / "made").touch()
     site = CommandSite(Engine.BUBBLEWRAP, scratch=str(scratch))
     permission = judge(project, command, site=site, home=home, allow=["Bash(npm test *)"])
-    assert shown(permission) == expected
+    assert abbreviation(permission) == expected
     assert permission.view is not None
     assert permission.view.has_new_tmp is (expected == "w")
-    assert not permission.grants, "which would not be enough"
+    assert not permission.grants, "a rule would not be enough"
 
 
 @pytest.mark.requirement("commands.rules")
@@ -824,7 +832,7 @@ def test_a_rule_stands_for_work_in_the_workspace_and_not_for_what_lies_in_tmp(
         "ls t; make",
     ],
 )
-def test_a_rule_stands_for_nothing_that_lies_in_tmp_however_the_command_leads_there(copy: Path, command: str) -> None:
+def test_a_rule_covers_no_older_file_in_tmp_however_the_command_reaches_it(copy: Path, command: str) -> None:
     if not (copy / "t").is_symlink():
         (copy / "t").symlink_to("/tmp")
     permission = judge(copy, command, allow=["Bash(make *)"])
@@ -837,7 +845,7 @@ def test_a_rule_stands_for_nothing_that_lies_in_tmp_however_the_command_leads_th
 
 
 @pytest.mark.requirement("sandbox.rule_tmp")
-def test_what_reads_with_the_network_has_an_empty_tmp_unless_its_words_name_it(copy: Path) -> None:
+def test_a_reading_command_with_network_has_an_empty_tmp_unless_it_names_tmp(copy: Path) -> None:
     for command, expected, is_new in (
         ("npm view react", "?rn", True),
         ("npm view react > /tmp/out", "?rn", True),
@@ -847,14 +855,14 @@ def test_what_reads_with_the_network_has_an_empty_tmp_unless_its_words_name_it(c
     ):
         permission = judge(copy, command)
         assert permission.view is not None
-        assert (shown(permission), permission.view.has_new_tmp) == (expected, is_new), command
+        assert (abbreviation(permission), permission.view.has_new_tmp) == (expected, is_new), command
 
 
 @pytest.mark.requirement("hidden.stored")
-def test_only_a_yes_to_git_shows_what_git_has_stored(copy: Path) -> None:
+def test_only_consent_to_git_shows_hidden_files_in_gits_storage(copy: Path) -> None:
     def git(*arguments: str) -> None:
-        who = ("-c", "user.name=a", "-c", "user.email=a@b.c")
-        subprocess.run(["git", *who, *arguments], cwd=copy, check=True, capture_output=True)
+        author = ("-c", "user.name=a", "-c", "user.email=a@b.c")
+        subprocess.run(["git", *author, *arguments], cwd=copy, check=True, capture_output=True)
 
     git("init")
     git("add", ".env")
@@ -869,7 +877,7 @@ def test_only_a_yes_to_git_shows_what_git_has_stored(copy: Path) -> None:
         ("git commit -a -m c", False, "?w+"),
     ):
         permission = judge(copy, command, deny=["Read(.env)"])
-        assert shown(permission) == expected, command
+        assert abbreviation(permission) == expected, command
         assert permission.view is not None
         assert permission.view.restrictions is not None
         assert (objects in permission.view.restrictions.masked) is is_masked, command
@@ -897,7 +905,9 @@ def test_only_a_yes_to_git_shows_what_git_has_stored(copy: Path) -> None:
         ("git log -p", "?o+"),
     ],
 )
-def test_without_a_sandbox_what_may_meet_a_hidden_file_is_asked_about(copy: Path, command: str, expected: str) -> None:
+def test_without_a_sandbox_a_command_that_may_read_a_hidden_file_is_asked_about(
+    copy: Path, command: str, expected: str
+) -> None:
     subprocess.run(["git", "init", "-q"], cwd=copy, check=True)
     subprocess.run(["git", "add", ".env"], cwd=copy, check=True)
     site = CommandSite(Engine.NONE)
@@ -941,25 +951,25 @@ def test_without_a_sandbox_git_is_asked_about_where_it_would_go_into_a_submodule
 
 
 @pytest.mark.requirement("commands.views")
-def test_git_is_asked_about_the_repository_that_it_works_in_and_folders_that_it_makes(copy: Path, home: Path) -> None:
+def test_the_question_about_git_opens_its_repository_and_the_folders_that_it_creates(copy: Path, home: Path) -> None:
     (copy.parent / "notes").mkdir()
     subprocess.run(["git", "init", "-q"], cwd=copy.parent / "notes", check=True)
-    opened = {
+    cases = {
         "cd ../notes && git commit -m wip": "notes",
         "git clone https://example.org/a ../app.v2": "app.v2/",
         "git worktree add -b x ../tree": "tree/",
     }
-    for command, expected in opened.items():
+    for command, expected in cases.items():
         view = judge(copy, command).view
         assert view is not None
         assert [os.path.relpath(path, copy.parent) + "/" * path.endswith("/") for path in view.writable] == [
             expected
         ], command
     subprocess.run(["git", "init", "-q"], cwd=copy, check=True)
-    around = judge(copy / "src", "git add a.py", home=home)
-    assert around.view is not None
-    assert around.view.writable == (str(copy),)
-    assert around.reason.endswith(f"it works in the repository {copy}, which is outside the workspace")
+    permission = judge(copy / "src", "git add a.py", home=home)
+    assert permission.view is not None
+    assert permission.view.writable == (str(copy),)
+    assert permission.reason.endswith(f"it works in the repository {copy}, which is outside the workspace")
 
 
 @pytest.mark.requirement("commands.views")

@@ -1,4 +1,4 @@
-"""The permission policy over whole calls: which word counts more, and what is asked."""
+"""The permission policy for whole calls: which rule or mode takes precedence, and what is asked."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def flow_with(**lists: Sequence[str]) -> ToolRunner:
     return ToolRunner(registry, PermissionPolicy(rules, registry.canonical, "/home/me"))
 
 
-async def judged(flow: ToolRunner, context: ToolContext, tool: str, arguments: Mapping[str, Any]) -> Permission:
+async def judge_call(flow: ToolRunner, context: ToolContext, tool: str, arguments: Mapping[str, Any]) -> Permission:
     return (await flow.judge(flow.registry.get_tool(tool), arguments, context)).permission
 
 
@@ -70,21 +70,21 @@ def in_mode(context: ToolContext, mode: ApprovalMode) -> ToolContext:
         ({"tools_allowed": ["WriteFile"]}, ApprovalMode.DEFAULT, Verdict.ALLOW),
     ],
 )
-async def test_deny_stands_over_ask_over_allow_over_the_mode(
+async def test_deny_takes_precedence_over_ask_and_ask_over_allow_and_allow_over_the_mode(
     root: Path, context: ToolContext, lists: dict[str, list[str]], mode: ApprovalMode, verdict: Verdict
 ) -> None:
     (root / "src").mkdir()
-    permission = await judged(flow_with(**lists), in_mode(context, mode), "write_file", WRITE)
+    permission = await judge_call(flow_with(**lists), in_mode(context, mode), "write_file", WRITE)
     assert permission.verdict is verdict
     assert permission.reason
 
 
 @pytest.mark.requirement("policy.order")
-def test_a_reason_to_ask_again_counts_for_that_call_alone(context: ToolContext) -> None:
+def test_a_reason_to_ask_again_applies_only_to_that_call(context: ToolContext) -> None:
     tool, policy = flow_with().registry.get_tool("list_directory"), PermissionPolicy()
-    usual = PermissionRequest(tool.traits, ApprovalMode.DEFAULT, (), context.workspace)
-    judged = [policy.judge_alone(replace(usual, asked_again=why))[0] for why in ("", "it has changed", "")]
-    assert [each and each.verdict for each in judged] == [None, Verdict.ASK, None]
+    request = PermissionRequest(tool.traits, ApprovalMode.DEFAULT, (), context.workspace)
+    permissions = [policy.judge_alone(replace(request, asked_again=reason))[0] for reason in ("", "it has changed", "")]
+    assert [permission and permission.verdict for permission in permissions] == [None, Verdict.ASK, None]
 
 
 @pytest.mark.requirement("policy.links")
@@ -94,13 +94,13 @@ async def test_a_rule_about_a_path_holds_for_every_name_of_the_file(root: Path, 
     (root / "link").symlink_to(root / "secrets")
     for rule in ("Read(secrets/**)", "Read(link/**)"):
         flow = flow_with(permissions_deny=[rule])
-        permission = await judged(flow, context, "read_file", {"file_path": "link/key"})
+        permission = await judge_call(flow, context, "read_file", {"file_path": "link/key"})
         assert permission.verdict is Verdict.DENY
 
 
 @pytest.mark.requirement("policy.links")
 @pytest.mark.parametrize("rule", ["Read(secrets/**)", "Read(/{root}/secrets/**)", "Read(key)"])
-async def test_a_rule_about_a_path_holds_for_two_slashes_at_its_beginning(
+async def test_a_rule_about_a_path_holds_for_paths_that_begin_with_two_slashes(
     root: Path, context: ToolContext, rule: str
 ) -> None:
     (root / "secrets").mkdir()
@@ -108,8 +108,8 @@ async def test_a_rule_about_a_path_holds_for_two_slashes_at_its_beginning(
     flow = flow_with(permissions_deny=[rule.format(root=root)])
     yolo = in_mode(context, ApprovalMode.YOLO)
     for path in (f"/{root}/secrets/key", f"//{root}/secrets/key", f"/{root}/./secrets//key"):
-        assert (await judged(flow, yolo, "read_file", {"file_path": path})).verdict is Verdict.DENY
-        assert (await of_command(flow, yolo, f"cat {path}")).verdict is Verdict.DENY
+        assert (await judge_call(flow, yolo, "read_file", {"file_path": path})).verdict is Verdict.DENY
+        assert (await judge_command(flow, yolo, f"cat {path}")).verdict is Verdict.DENY
 
 
 @pytest.mark.requirement("policy.auto_run")
@@ -158,7 +158,7 @@ async def test_an_agent_ignore_file_in_a_folder_is_never_written_without_a_quest
         ("run_shell_command", {"command": f"echo x > {path}"}),
         ("run_shell_command", {"command": f"echo x | tee {path}"}),
     ):
-        assert (await judged(flow, in_mode(context, mode), tool, arguments)).verdict is Verdict.ASK
+        assert (await judge_call(flow, in_mode(context, mode), tool, arguments)).verdict is Verdict.ASK
 
 
 @pytest.mark.requirement("policy.order")
@@ -185,30 +185,32 @@ async def test_always_covers_edits_in_the_same_workspace_folder_for_this_client_
         assert isinstance(outcome, ToolResult)
         assert outcome.error is None
     assert len(person.questions) == 1
-    other = replace(context, client=ClientState("other"))
-    assert (await judged(flow, other, "write_file", {"file_path": "c", "content": "x"})).verdict is Verdict.ASK
-    protected = {"file_path": ".git/hooks/x", "content": "x"}
-    assert (await judged(flow, context, "write_file", protected)).verdict is Verdict.ASK
+    other_client = replace(context, client=ClientState("other"))
+    assert (
+        await judge_call(flow, other_client, "write_file", {"file_path": "c", "content": "x"})
+    ).verdict is Verdict.ASK
+    auto_run_edit = {"file_path": ".git/hooks/x", "content": "x"}
+    assert (await judge_call(flow, context, "write_file", auto_run_edit)).verdict is Verdict.ASK
 
 
 @pytest.mark.requirement("policy.offered")
 def test_a_tool_is_not_offered_while_it_is_switched_off_or_outside_of_a_profile() -> None:
     flow = flow_with(permissions_deny=["Glob"])
-    policy, named = flow.policy, {tool.name: tool.traits for tool in flow.registry.get_all_tools()}
+    policy, traits = flow.policy, {tool.name: tool.traits for tool in flow.registry.get_all_tools()}
 
-    def why(tool: str, profile: str = "") -> str:
-        found = policy.why_not_offered(named[tool], replace(ALL_RIGHTS, profile=profile) if profile else ALL_RIGHTS)
-        return found.reason if found is not None else ""
+    def reason(tool: str, profile: str = "") -> str:
+        obstacle = policy.why_not_offered(traits[tool], replace(ALL_RIGHTS, profile=profile) if profile else ALL_RIGHTS)
+        return obstacle.reason if obstacle is not None else ""
 
     policy.switch("edit", is_on=False)
-    assert (why("edit"), why("read_file")) == ("edit is switched off on the dashboard", "")
+    assert (reason("edit"), reason("read_file")) == ("edit is switched off on the dashboard", "")
     policy.switch("write_file", is_on=False)
     policy.switch("edit", is_on=True)
-    assert (why("edit"), why("write_file")) == ("", "write_file is switched off on the dashboard")
+    assert (reason("edit"), reason("write_file")) == ("", "write_file is switched off on the dashboard")
     policy.switch("glob", is_on=True)
-    assert (why("edit"), why("glob")) == ("", "glob is turned off by the permissions.deny rule Glob")
-    assert "not in the profile core" in why("todo_write", "core")
-    assert (why("todo_write"), why("edit", "core")) == ("", "")
+    assert (reason("edit"), reason("glob")) == ("", "glob is turned off by the permissions.deny rule Glob")
+    assert "not in the profile core" in reason("todo_write", "core")
+    assert (reason("todo_write"), reason("edit", "core")) == ("", "")
 
 
 @pytest.mark.requirement("hidden.held")
@@ -219,13 +221,13 @@ def test_a_program_that_only_reads_sees_nothing_that_is_hidden_from_agents_or_as
         (root / name).touch()
     (root / ".qwenignore").write_text("*.log\n")
     flow = flow_with(permissions_deny=["Read(b.txt)"], permissions_ask=["Read(c.txt)", "Edit"])
-    held, problem = flow.policy.kept_from_readers(context.workspace, ALL_RIGHTS)
-    assert (sorted(held.masked), problem) == ([str(root / name) for name in ("a.log", "b.txt", "c.txt")], "")
-    assert held.read_only == (str(root),), "nobody is asked about it"
+    limits, problem = flow.policy.kept_from_readers(context.workspace, ALL_RIGHTS)
+    assert (sorted(limits.masked), problem) == ([str(root / name) for name in ("a.log", "b.txt", "c.txt")], "")
+    assert limits.read_only == (str(root),), "this program cannot ask anybody about edits"
 
 
 @pytest.mark.requirement("consent.always")
-async def test_a_client_that_cannot_be_told_from_others_is_offered_nothing_to_remember(context: ToolContext) -> None:
+async def test_a_client_that_cannot_be_told_from_others_is_offered_no_lasting_answer(context: ToolContext) -> None:
     nameless = replace(context, client=ClientState(""))
     person = Person(Answer(Decision.DENY, ConsentChannel.FORM))
     await flow_with().run(FunctionCall("write_file", {"file_path": "a", "content": "x"}), nameless, person)
@@ -233,14 +235,14 @@ async def test_a_client_that_cannot_be_told_from_others_is_offered_nothing_to_re
 
 
 @pytest.mark.requirement("consent.save")
-async def test_a_saved_rule_counts_at_once_for_every_client(root: Path, context: ToolContext) -> None:
+async def test_a_saved_rule_applies_at_once_to_every_client(root: Path, context: ToolContext) -> None:
     keeper = RuleStore()
     flow = replace(flow_with(), save_rules=keeper.save)
     person = Person(Answer(Decision.SAVE))
     await flow.run(FunctionCall("write_file", {"file_path": "a", "content": "x"}), context, person)
     assert keeper.kept == [f"Edit(/{root})"]
-    other = replace(context, client=ClientState("other"))
-    permission = await judged(flow, other, "write_file", {"file_path": "b", "content": "x"})
+    other_client = replace(context, client=ClientState("other"))
+    permission = await judge_call(flow, other_client, "write_file", {"file_path": "b", "content": "x"})
     assert (permission.verdict, permission.reason) == (Verdict.ALLOW, f"permissions.allow rule Edit(/{root})")
 
 
@@ -268,15 +270,15 @@ async def test_a_plan_is_shown_and_the_answer_becomes_the_mode(
 
 
 @pytest.mark.requirement("plan.approved")
-async def test_no_rule_approves_a_plan_in_a_persons_place(context: ToolContext) -> None:
+async def test_no_rule_approves_a_plan_in_place_of_a_person(context: ToolContext) -> None:
     with all_cases() as case:
         for rule in ("*", "exit_plan_mode", "ExitPlanMode", "ExitPlanModeTool"):
             with case(rule):
                 planning, person = in_mode(context, ApprovalMode.PLAN), Person(Answer(Decision.DENY))
-                granted = replace(planning, client=ClientState("test", ApprovalMode.PLAN, grants=[rule]))
-                for each, flow in ((planning, flow_with(permissions_allow=[rule])), (granted, flow_with())):
-                    await flow.run(FunctionCall("exit_plan_mode", {"plan": "1. Do it."}), each, person)
-                    assert each.client.approval_mode is ApprovalMode.PLAN
+                grantee = replace(planning, client=ClientState("test", ApprovalMode.PLAN, grants=[rule]))
+                for client_context, flow in ((planning, flow_with(permissions_allow=[rule])), (grantee, flow_with())):
+                    await flow.run(FunctionCall("exit_plan_mode", {"plan": "1. Do it."}), client_context, person)
+                    assert client_context.client.approval_mode is ApprovalMode.PLAN
                 assert len(person.questions) == 2
 
 
@@ -298,8 +300,8 @@ async def test_outside_of_plan_mode_there_is_nothing_to_leave(context: ToolConte
     assert not person.questions
 
 
-async def of_command(flow: ToolRunner, context: ToolContext, command: str) -> Permission:
-    return await judged(flow, context, "run_shell_command", {"command": command})
+async def judge_command(flow: ToolRunner, context: ToolContext, command: str) -> Permission:
+    return await judge_call(flow, context, "run_shell_command", {"command": command})
 
 
 @pytest.mark.requirement("policy.auto_run")
@@ -311,7 +313,7 @@ async def test_no_rule_lets_a_redirection_write_what_a_file_tool_asks_about(
     (root / ".git" / "hooks").mkdir(parents=True)
     flow = flow_with(permissions_allow=["Edit", "Bash(echo *)", "Bash(cp *)"])
     for command in (f"echo x > {path}", f"cp a {path}"):
-        assert (await of_command(flow, in_mode(context, mode), command)).verdict is Verdict.ASK
+        assert (await judge_command(flow, in_mode(context, mode), command)).verdict is Verdict.ASK
 
 
 @pytest.mark.requirement("commands.without_sandbox")
@@ -319,20 +321,20 @@ async def test_no_rule_lets_a_command_read_what_is_hidden_from_agents(root: Path
     (root / ".qwenignore").write_text(".env\n")
     (root / ".env").write_text("secret")
     flow = flow_with(permissions_allow=["Read", "Bash(cat *)"])
-    assert (await of_command(flow, context, "cat .env")).verdict is Verdict.ASK
-    assert (await of_command(flow, context, "cat other")).verdict is Verdict.ALLOW
+    assert (await judge_command(flow, context, "cat .env")).verdict is Verdict.ASK
+    assert (await judge_command(flow, context, "cat other")).verdict is Verdict.ALLOW
 
 
 @pytest.mark.requirement("rules.names")
 async def test_a_name_with_stars_stands_for_tools_in_commands_too(context: ToolContext) -> None:
     flow = flow_with(permissions_ask=["run_shell*"], permissions_deny=["rea*(secret)"])
     yolo = in_mode(context, ApprovalMode.YOLO)
-    assert (await of_command(flow, yolo, "rm -rf x")).is_explicit
-    assert (await of_command(flow, yolo, "cat secret")).verdict is Verdict.DENY
+    assert (await judge_command(flow, yolo, "rm -rf x")).is_explicit
+    assert (await judge_command(flow, yolo, "cat secret")).verdict is Verdict.DENY
 
 
 @pytest.mark.requirement("commands.rules")
 @pytest.mark.parametrize("command", ["/bin//rm x", "/usr/bin/../bin/rm x", "/opt/x/rm x"])
 async def test_a_forbidden_program_is_forbidden_by_any_path(context: ToolContext, command: str) -> None:
     yolo = in_mode(context, ApprovalMode.YOLO)
-    assert (await of_command(flow_with(permissions_deny=["Bash(rm)"]), yolo, command)).verdict is Verdict.DENY
+    assert (await judge_command(flow_with(permissions_deny=["Bash(rm)"]), yolo, command)).verdict is Verdict.DENY

@@ -1,4 +1,4 @@
-"""What a model is told where a call does not happen: why, and only what would really help."""
+"""The message for a model whose call was refused: the reason, and only advice that would really help."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import pytest
 
 from tests.people import Person
 from tests.unit.permissions.commands import judge
-from tests.unit.permissions.test_policy import flow_with, in_mode, judged
+from tests.unit.permissions.test_policy import flow_with, in_mode, judge_call
 from tools.call.base_tool import ToolContext
 from tools.call.tool_runner import ToolRunner
 from tools.contract.confirmation import Answer, ConsentChannel, Decision, Unavailable
@@ -22,7 +22,7 @@ DECLINED = Answer(Decision.DENY, ConsentChannel.DECLINED)
 PERMISSIONS = "permissions.allow with "
 
 
-async def refusal(
+async def refusal_message(
     flow: ToolRunner, context: ToolContext, answer: Answer | Unavailable, tool: str, **arguments: str
 ) -> str:
     outcome = await flow.run(FunctionCall(tool, arguments), context, Person(answer))
@@ -51,23 +51,27 @@ async def test_the_clients_dialog_decides_on_an_auto_run_file(
 
 @pytest.mark.requirement("consent.refusal")
 @pytest.mark.parametrize("answer", [DECLINED, Unavailable(client_decides=False, way_out="Nobody.")])
-async def test_an_edit_that_was_not_consented_to_names_the_rule_and_the_mode_that_allow_it(
+async def test_the_refusal_of_an_edit_names_the_rule_and_the_mode_that_would_allow_it(
     root: Path, context: ToolContext, answer: Answer | Unavailable
 ) -> None:
-    said = await refusal(flow_with(), context, answer, "write_file", file_path="a", content="x")
-    assert f'{PERMISSIONS}"Edit(/{root})", or by --approval-mode auto-edit' in said
+    message = await refusal_message(flow_with(), context, answer, "write_file", file_path="a", content="x")
+    assert f'{PERMISSIONS}"Edit(/{root})", or by --approval-mode auto-edit' in message
     allowing = flow_with(permissions_allow=[f"Edit(/{root})"])
-    assert (await judged(allowing, context, "write_file", {"file_path": "a", "content": "x"})).verdict is Verdict.ALLOW
+    assert (
+        await judge_call(allowing, context, "write_file", {"file_path": "a", "content": "x"})
+    ).verdict is Verdict.ALLOW
 
 
 @pytest.mark.requirement("consent.refusal")
-async def test_a_question_that_a_rule_demands_names_the_setting_and_no_mode(context: ToolContext) -> None:
+async def test_the_refusal_after_a_question_that_a_rule_demands_names_the_setting_and_no_mode(
+    context: ToolContext,
+) -> None:
     flow = flow_with(permissions_ask=["Edit"])
     for answer in (DECLINED, Unavailable(client_decides=True, way_out="Nobody.")):
-        said = await refusal(flow, context, answer, "write_file", file_path="a", content="x")
-        assert "No mode or setting can turn this question off: permissions.ask demands it." in said
-        assert "approvalMode" not in said
-        assert PERMISSIONS not in said
+        message = await refusal_message(flow, context, answer, "write_file", file_path="a", content="x")
+        assert "No mode or setting can turn this question off: permissions.ask demands it." in message
+        assert "approvalMode" not in message
+        assert PERMISSIONS not in message
 
 
 @pytest.mark.requirement("consent.refusal")
@@ -79,20 +83,22 @@ async def test_a_question_that_a_rule_demands_names_the_setting_and_no_mode(cont
         ("cp a .mcp.json", None),
     ],
 )
-async def test_a_command_that_was_declined_names_rules_only_where_they_would_do(
+async def test_the_refusal_of_a_command_names_rules_only_where_they_would_help(
     context: ToolContext, command: str, rules: str | None
 ) -> None:
-    said = await refusal(flow_with(), context, DECLINED, "run_shell_command", command=command)
-    assert (f"{PERMISSIONS}{rules}, or by --approval-mode yolo" in said) if rules else (PERMISSIONS not in said)
-    assert ("--approval-mode" in said) is (rules is not None)
+    message = await refusal_message(flow_with(), context, DECLINED, "run_shell_command", command=command)
+    assert (f"{PERMISSIONS}{rules}, or by --approval-mode yolo" in message) if rules else (PERMISSIONS not in message)
+    assert ("--approval-mode" in message) is (rules is not None)
     yolo = in_mode(context, ApprovalMode.YOLO)
-    allowed = (await judged(flow_with(), yolo, "run_shell_command", {"command": command})).verdict is Verdict.ALLOW
-    assert allowed or rules is None
+    is_allowed = (
+        await judge_call(flow_with(), yolo, "run_shell_command", {"command": command})
+    ).verdict is Verdict.ALLOW
+    assert is_allowed or rules is None
 
 
 @pytest.mark.requirement("policy.offered")
 @pytest.mark.parametrize(
-    ("lists", "mode", "command", "told"),
+    ("lists", "mode", "command", "way_out"),
     [
         ({"permissions_deny": ["Bash(rm)"]}, ApprovalMode.YOLO, "rm x", "can change permissions.deny"),
         ({"tools_exclude": ["Bash"]}, ApprovalMode.DEFAULT, "ls", "can change tools.exclude"),
@@ -101,24 +107,24 @@ async def test_a_command_that_was_declined_names_rules_only_where_they_would_do(
         ({}, ApprovalMode.PLAN, "touch x", "exit_plan_mode"),
     ],
 )
-async def test_a_refusal_says_why_that_nothing_was_done_and_what_helps(
-    context: ToolContext, lists: dict[str, list[str]], mode: ApprovalMode, command: str, told: str
+async def test_a_refusal_says_why_nothing_was_done_and_what_helps(
+    context: ToolContext, lists: dict[str, list[str]], mode: ApprovalMode, command: str, way_out: str
 ) -> None:
     flow, context = flow_with(**lists), in_mode(context, mode)
-    permission = await judged(flow, context, "run_shell_command", {"command": command})
+    permission = await judge_call(flow, context, "run_shell_command", {"command": command})
     assert permission.verdict is Verdict.DENY
-    said = await refusal(flow, context, DECLINED, "run_shell_command", command=command)
-    assert said.startswith(f"The call is refused: {permission.reason}. Nothing was done. ")
-    assert told in said
+    message = await refusal_message(flow, context, DECLINED, "run_shell_command", command=command)
+    assert message.startswith(f"The call is refused: {permission.reason}. Nothing was done. ")
+    assert way_out in message
 
 
 @pytest.mark.requirement("choices.scope")
-async def test_a_single_file_is_named_as_such_and_a_folder_as_such(root: Path, context: ToolContext) -> None:
+async def test_a_lasting_answer_names_a_whole_folder_or_a_single_file(root: Path, context: ToolContext) -> None:
     person = Person(Answer(Decision.DENY))
     await flow_with().run(FunctionCall("write_file", {"file_path": "a", "content": "x"}), context, person)
-    always = person.questions[0].choice(Decision.ALWAYS)
-    assert always is not None
-    assert always.title == f"Always allow edits in {root} in this session"
-    written = judge(root, "ls > out")
-    assert [grant.title for grant in written.grants] == [f"edits of {root}/out"]
-    assert judge(root, "ls > out", allow=[grant.rule for grant in written.grants]).verdict is Verdict.ALLOW
+    choice = person.questions[0].choice(Decision.ALWAYS)
+    assert choice is not None
+    assert choice.title == f"Always allow edits in {root} in this session"
+    permission = judge(root, "ls > out")
+    assert [grant.title for grant in permission.grants] == [f"edits of {root}/out"]
+    assert judge(root, "ls > out", allow=[grant.rule for grant in permission.grants]).verdict is Verdict.ALLOW

@@ -1,10 +1,11 @@
-"""Permission rules: from their text to what they are about."""
+"""Permission rules: how their texts are parsed, and what they match."""
 
 from __future__ import annotations
 
 import os
 import sys
 from pathlib import Path
+from time import process_time
 
 import pytest
 
@@ -36,7 +37,7 @@ def rule(text: str, verdict: Verdict = Verdict.DENY) -> Rule:
 
 @pytest.mark.requirement("rules.commands")
 @pytest.mark.parametrize(
-    ("written", "command", "fits"),
+    ("specifier", "command", "fits"),
     [
         ("git log", "git log", True),
         ("git log", "git log -1", True),
@@ -56,14 +57,14 @@ def rule(text: str, verdict: Verdict = Verdict.DENY) -> Rule:
         ("rm", "rmdir x", False),
     ],
 )
-def test_a_rule_about_commands_is_a_prefix_that_ends_between_words(written: str, command: str, fits: bool) -> None:
-    assert rule(f"Bash({written})").fits_command(command) is fits
-    assert rule(f"ShellTool({written})").fits_command(command) is fits
+def test_a_rule_about_commands_is_a_prefix_that_ends_between_words(specifier: str, command: str, fits: bool) -> None:
+    assert rule(f"Bash({specifier})").fits_command(command) is fits
+    assert rule(f"ShellTool({specifier})").fits_command(command) is fits
 
 
 @pytest.mark.requirement("rules.paths")
 @pytest.mark.parametrize(
-    ("written", "path", "fits"),
+    ("specifier", "path", "fits"),
     [
         ("src/**", "/ws/src/a/b.py", True),
         ("src/**", "/other/src/a", True),
@@ -85,41 +86,41 @@ def test_a_rule_about_commands_is_a_prefix_that_ends_between_words(written: str,
         ("caf\xe9", "/ws/caf\xe9", True),
     ],
 )
-def test_a_rule_about_paths_reads_like_an_ignore_file(written: str, path: str, fits: bool) -> None:
+def test_a_rule_about_paths_reads_like_an_ignore_file(specifier: str, path: str, fits: bool) -> None:
     for name in ("Read", "read_file", "ReadFileTool", "Edit", "replace"):
-        assert rule(f"{name}({written})").fits_path([path], ROOTS) is fits
+        assert rule(f"{name}({specifier})").fits_path([path], ROOTS) is fits
 
 
 @pytest.mark.requirement("rules.paths")
-@pytest.mark.parametrize("written", ["a\nb", "a\rb", "a\n!a"])
-def test_a_rule_about_paths_is_one_line(written: str) -> None:
+@pytest.mark.parametrize("specifier", ["a\nb", "a\rb", "a\n!a"])
+def test_a_rule_about_paths_is_one_line(specifier: str) -> None:
     with pytest.raises(MalformedRuleError):
-        rule(f"Read({written})")
+        rule(f"Read({specifier})")
 
 
 @pytest.mark.requirement("rules.links")
-@pytest.mark.skipif(sys.platform == "win32", reason="not run: links need rights")
-def test_what_forbids_a_path_through_links_is_about_what_these_lead_to_now(tmp_path: Path) -> None:
+@pytest.mark.skipif(sys.platform == "win32", reason="not run: on Windows, links need special rights")
+def test_a_rule_that_forbids_a_path_through_links_covers_their_current_targets(tmp_path: Path) -> None:
     top = Path(os.path.realpath(tmp_path))
-    written = ["~/proj/secret/**", f"/{top}/home/proj/secret", "/lnk/key", "/lnk/*", "./lnk"]
+    specifiers = ["~/proj/secret/**", f"/{top}/home/proj/secret", "/lnk/key", "/lnk/*", "./lnk"]
     home, root = top / "home", str(top / "real/proj")
-    rules = {each: path_specifier(each, str(home), forbids=True) for each in [*written, "~/*/secret/k"]}
+    rules = {text: path_specifier(text, str(home), forbids=True) for text in [*specifiers, "~/*/secret/k"]}
     (top / "real/proj/secret").mkdir(parents=True)
     (top / "real/proj/own").mkdir()
     home.symlink_to("real")
     (top / "real/proj/lnk").symlink_to("own")
-    fitting = {
-        name: {each for each, rule in rules.items() if rule.fits((f"{root}/{name}",), (root,))}
+    matching_rules = {
+        name: {text for text, rule in rules.items() if rule.fits((f"{root}/{name}",), (root,))}
         for name in ("secret/k", "secret", "own/key", "own/other", "secrets")
     }
-    absolute = set(written[:2])
-    assert fitting == {
-        "secret/k": {*absolute, "~/*/secret/k"}, "secret": {written[1]}, "own/key": {"/lnk/key", "/lnk/*", "./lnk"},
-        "own/other": {"/lnk/*", "./lnk"}, "secrets": set(),
+    absolute = set(specifiers[:2])
+    assert matching_rules == {
+        "secret/k": {*absolute, "~/*/secret/k"}, "secret": {specifiers[1]},
+        "own/key": {"/lnk/key", "/lnk/*", "./lnk"}, "own/other": {"/lnk/*", "./lnk"}, "secrets": set(),
     }  # fmt: skip
-    allowed = {each: path_specifier(each, str(home), forbids=False) for each in written}
-    assert [each for each, rule in allowed.items() if rule.fits((f"{root}/secret/k",), (root,))] == [written[0]]
-    assert not any(rule.fits((f"{root}/own/key",), (root,)) for rule in allowed.values())
+    allow_rules = {text: path_specifier(text, str(home), forbids=False) for text in specifiers}
+    assert [text for text, rule in allow_rules.items() if rule.fits((f"{root}/secret/k",), (root,))] == [specifiers[0]]
+    assert not any(rule.fits((f"{root}/own/key",), (root,)) for rule in allow_rules.values())
 
 
 @pytest.mark.requirement("rules.paths")
@@ -135,15 +136,15 @@ def test_a_plain_name_forbids_everywhere_and_allows_below_the_workspace_only() -
 def test_a_path_written_as_a_specifier_means_itself_and_what_is_below(path: str) -> None:
     literal = literal_path(path)
     assert literal is not None
-    made = rule(f"Edit({literal})", Verdict.ALLOW)
-    assert made.fits_path([path.rstrip("/") + "/below"], ROOTS)
-    assert path == "/" or not made.fits_path([path[:-1] + "Z/below"], ROOTS)
+    edit_rule = rule(f"Edit({literal})", Verdict.ALLOW)
+    assert edit_rule.fits_path([path.rstrip("/") + "/below"], ROOTS)
+    assert path == "/" or not edit_rule.fits_path([path[:-1] + "Z/below"], ROOTS)
     assert literal_path("/ws/new\nline") is None
 
 
 @pytest.mark.requirement("rules.paths")
 @pytest.mark.parametrize(
-    ("written", "host", "fits"),
+    ("specifier", "host", "fits"),
     [
         ("example.org", "example.org", True),
         ("example.org", "api.Example.org.", True),
@@ -153,13 +154,13 @@ def test_a_path_written_as_a_specifier_means_itself_and_what_is_below(path: str)
         ("*", "anything", True),
     ],
 )
-def test_a_rule_about_hosts_covers_subdomains(written: str, host: str, fits: bool) -> None:
-    assert rule(f"WebFetch({written})").fits_host(host) is fits
+def test_a_rule_about_hosts_covers_subdomains(specifier: str, host: str, fits: bool) -> None:
+    assert rule(f"WebFetch({specifier})").fits_host(host) is fits
 
 
 @pytest.mark.requirement("rules.names")
 @pytest.mark.parametrize(
-    ("written", "names", "fits"),
+    ("specifier", "names", "fits"),
     [
         ("Read", ["grep_search"], True),
         ("Read", ["edit"], False),
@@ -176,18 +177,18 @@ def test_a_rule_about_hosts_covers_subdomains(written: str, host: str, fits: boo
         ("mcp__hu", ["hub__search", "mcp__hub__search", "mcp_hub_search", "mcp__hub"], False),
     ],
 )
-def test_rules_call_tools_by_the_names_of_all_three_clients(written: str, names: list[str], fits: bool) -> None:
-    assert rule(written).names(names) is fits
+def test_rules_may_use_the_tool_names_of_all_three_clients(specifier: str, names: list[str], fits: bool) -> None:
+    assert rule(specifier).names(names) is fits
 
 
 def upstream(server: str, tool: str) -> tuple[str, ...]:
-    """All names of a tool of another server."""
+    """Return all names by which rules can refer to a tool of another server."""
     return (f"{server}__{tool}", *names_of_upstream_tool(server, tool), *names_of_server(server))
 
 
 @pytest.mark.requirement("rules.one-server")
 @pytest.mark.parametrize(
-    ("written", "server", "tool"),
+    ("specifier", "server", "tool"),
     [
         ("git__hub_search", "git", "hub_search"),
         ("mcp__git__hub_search", "git", "hub_search"),
@@ -208,7 +209,7 @@ def upstream(server: str, tool: str) -> tuple[str, ...]:
         ("discovered_tool_*", "none", ""),
     ],
 )
-def test_a_rule_that_allows_reaches_the_one_server_that_it_surely_means(written: str, server: str, tool: str) -> None:
+def test_an_allow_rule_covers_only_the_server_that_it_certainly_means(specifier: str, server: str, tool: str) -> None:
     tools = [
         ("git", "hub_search"),
         ("git", "_t"),
@@ -219,29 +220,29 @@ def test_a_rule_that_allows_reaches_the_one_server_that_it_surely_means(written:
         ("mcp_git", "t"),
         ("discovered_tool_x", "t"),
     ]
-    reached = {each for each in tools if rule(written, Verdict.ALLOW).names(upstream(*each))}
-    assert {each[0] for each in reached} == ({server} if tool else set())
-    assert not tool or (server, tool) in reached
+    tools_allowed = {pair for pair in tools if rule(specifier, Verdict.ALLOW).names(upstream(*pair))}
+    assert {pair[0] for pair in tools_allowed} == ({server} if tool else set())
+    assert not tool or (server, tool) in tools_allowed
 
 
 @pytest.mark.requirement("rules.one-server")
 @pytest.mark.parametrize("verdict", [Verdict.ASK, Verdict.DENY])
-def test_a_rule_that_asks_or_denies_reaches_each_server_that_it_may_mean(verdict: Verdict) -> None:
-    for written, meant in (
+def test_an_ask_or_deny_rule_covers_every_server_that_it_may_mean(verdict: Verdict) -> None:
+    for specifier, tools in (
         ("mcp_git_hub_search", [("git", "hub_search"), ("git_hub", "search")]),
         ("mcp__git", [("git", "x"), ("mcp", "git")]),
         ("mcp__git__x", [("git", "x"), ("mcp", "git__x")]),
         ("git_*", [("git_hub", "search")]),
     ):
-        assert all(rule(written, verdict).names(upstream(*each)) for each in meant)
+        assert all(rule(specifier, verdict).names(upstream(*pair)) for pair in tools)
 
 
 @pytest.mark.requirement("rules.one-server")
-@pytest.mark.parametrize("written", ["*", "mcp__*", "mcp_*", "*__*"])
-def test_a_rule_that_allows_everything_reaches_every_server(written: str) -> None:
-    for each in (("git", "x"), ("git_hub", "x"), ("mcp", "x")):
-        assert rule(written, Verdict.ALLOW).names(upstream(*each))
-    assert rule(written, Verdict.ALLOW).names(["edit"]) is (written == "*")
+@pytest.mark.parametrize("specifier", ["*", "mcp__*", "mcp_*", "*__*"])
+def test_a_rule_that_allows_everything_covers_every_server(specifier: str) -> None:
+    for pair in (("git", "x"), ("git_hub", "x"), ("mcp", "x")):
+        assert rule(specifier, Verdict.ALLOW).names(upstream(*pair))
+    assert rule(specifier, Verdict.ALLOW).names(["edit"]) is (specifier == "*")
 
 
 @pytest.mark.requirement("rules.malformed")
@@ -254,12 +255,12 @@ def test_a_rule_that_cannot_be_read_is_an_error(text: str) -> None:
 
 
 @pytest.mark.requirement("rules.malformed")
-def test_a_slip_in_a_rule_never_opens_what_it_meant_to_close() -> None:
+def test_a_typo_in_a_rule_never_opens_what_the_rule_meant_to_close() -> None:
     lists = {"permissions.deny": ["Bash(rm", "(x)"], "permissions.ask": ["Edit(a"], "permissions.allow": ["Bash(git"]}
     rules, warnings = read_rules(lists, canonical, HOME)
-    assert [found.fits_command("anything") for found in rules.deny] == [True, True]
-    assert [found.names(["read_file"]) for found in rules.deny] == [False, True]
-    assert [found.fits_path(["/ws/any"], ROOTS) for found in rules.ask] == [True]
+    assert [parsed_rule.fits_command("anything") for parsed_rule in rules.deny] == [True, True]
+    assert [parsed_rule.names(["read_file"]) for parsed_rule in rules.deny] == [False, True]
+    assert [parsed_rule.fits_path(["/ws/any"], ROOTS) for parsed_rule in rules.ask] == [True]
     assert rules.allow == ()
     assert len(warnings) == 4
 
@@ -279,18 +280,18 @@ def test_the_older_lists_are_rules_too() -> None:
     assert rules.deny[0].fits_command("rm x")
     assert rules.allow[0].fits_command("git status")
     assert rules.ask[0].names(["edit"])
-    assert [found.name for found in rules.core_commands()] == ["ShellTool"]
+    assert [core_rule.name for core_rule in rules.core_commands()] == ["ShellTool"]
 
 
 @pytest.mark.requirement("rules.malformed")
-def test_a_shell_named_without_a_command_in_the_core_list_may_run_each() -> None:
+def test_a_shell_without_a_command_in_the_core_list_may_run_every_command() -> None:
     rules, _ = read_rules({"tools.core": ["ShellTool", "ShellTool(ls)"]}, canonical, HOME)
     assert rules.core_commands() == ()
 
 
 @pytest.mark.requirement("rules.malformed")
 @pytest.mark.parametrize(
-    ("lists", "found"),
+    ("lists", "reason"),
     [
         ({"permissions.deny": ["Bash", "Read(.env)"]}, ""),
         ({"permissions.allow": ["Read"]}, ""),
@@ -298,10 +299,17 @@ def test_a_shell_named_without_a_command_in_the_core_list_may_run_each() -> None
         ({"permissions.ask": ["Read"]}, "permissions.ask rule Read"),
     ],
 )
-def test_all_reading_is_forbidden_by_a_rule_about_all_of_it_alone(lists: dict[str, list[str]], found: str) -> None:
-    assert rule_of_all_reading(read_rules(lists, canonical, HOME)[0]) == found
+def test_only_a_rule_about_all_reading_forbids_all_reading(lists: dict[str, list[str]], reason: str) -> None:
+    assert rule_of_all_reading(read_rules(lists, canonical, HOME)[0]) == reason
 
 
 @pytest.mark.requirement("rules.linear")
 def test_many_stars_take_no_time() -> None:
     assert not fits_wildcards("*a" * 5_000 + "*b", "a" * 100_000)
+
+
+@pytest.mark.requirement("rules.linear")
+def test_a_path_with_many_blanks_takes_no_time() -> None:
+    path, start = f"/{' ' * 50_000}x", process_time()
+    assert literal_path(path) == f"/{path}"
+    assert process_time() - start < 1

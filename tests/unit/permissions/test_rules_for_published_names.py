@@ -1,4 +1,4 @@
-"""Rules and tools of other servers that are published under other names: what allows never means another tool."""
+"""Rules about upstream tools that are published under other names: an allow rule never covers another tool."""
 
 from __future__ import annotations
 
@@ -21,23 +21,23 @@ from tools.permissions.verdict import Verdict
 pytestmark = pytest.mark.anyio
 
 
-async def done(_tool: object, _arguments: object, _context: ToolContext) -> ToolResult:
+async def succeed(_tool: object, _arguments: object, _context: ToolContext) -> ToolResult:
     return ToolResult(llm_content="done")
 
 
-def tool(own: str, exposed: str) -> DiscoveredMCPTool:
-    return DiscoveredMCPTool("hub", exposed, {"name": own}, trusted=False, call=done)
+def tool(own_name: str, published_name: str) -> DiscoveredMCPTool:
+    return DiscoveredMCPTool("hub", published_name, {"name": own_name}, trusted=False, call=succeed)
 
 
 def rules_of(registry: ToolRegistry, **lists: Sequence[str]) -> tuple[Rules, list[str]]:
-    written = {key.replace("_", ".", 1): texts for key, texts in lists.items()}
-    return read_rules(written, registry.canonical, "/home/me")
+    settings = {key.replace("_", ".", 1): texts for key, texts in lists.items()}
+    return read_rules(settings, registry.canonical, "/home/me")
 
 
 def flow_with(*tools: DiscoveredMCPTool, built_in: bool = False, **lists: Sequence[str]) -> ToolRunner:
     registry = ToolRegistry()
-    for each in builtin_tools() if built_in else ():
-        registry.register_tool(each)
+    for built_in_tool in builtin_tools() if built_in else ():
+        registry.register_tool(built_in_tool)
     registry.replace_source("hub", tools)
     return ToolRunner(registry, PermissionPolicy(rules_of(registry, **lists)[0], registry.canonical, "/home/me"))
 
@@ -57,57 +57,57 @@ ELSEWHERE = [
 
 
 @pytest.mark.requirement("proxy.names.full")
-@pytest.mark.parametrize("published", ELSEWHERE, ids=lambda each: each.name)
+@pytest.mark.parametrize("tool", ELSEWHERE, ids=lambda tool: tool.name)
 @pytest.mark.parametrize("rule", ["hub__search", "mcp__hub__search", "hub__*", "mcp__hub", "mcp_hub_search"])
-async def test_rules_by_the_full_name_count_whatever_a_tool_is_published_as(
-    context: ToolContext, published: DiscoveredMCPTool, rule: str
+async def test_rules_with_the_full_name_apply_whatever_name_a_tool_is_published_under(
+    context: ToolContext, tool: DiscoveredMCPTool, rule: str
 ) -> None:
     for key, expected in (("allow", Verdict.ALLOW), ("deny", Verdict.DENY), ("ask", Verdict.ASK)):
-        flow = flow_with(published, built_in=False, **{f"permissions_{key}": [rule]})
-        assert await verdict(flow, context, published.name) is expected
+        flow = flow_with(tool, built_in=False, **{f"permissions_{key}": [rule]})
+        assert await verdict(flow, context, tool.name) is expected
         assert await verdict(flow, context, "hub__search") is expected
 
 
 @pytest.mark.requirement("proxy.names.full")
 @pytest.mark.parametrize("name", ["search", "Bash", "read_file", "git__push", "mcp__git__push", "find"])
-@pytest.mark.parametrize("own", [True, False])
+@pytest.mark.parametrize("has_own_name", [True, False])
 async def test_a_name_without_a_prefix_is_refused_by_rules_and_never_allowed(
-    context: ToolContext, name: str, *, own: bool
+    context: ToolContext, name: str, *, has_own_name: bool
 ) -> None:
-    published = tool(name if own else "x", name)
+    upstream_tool = tool(name if has_own_name else "x", name)
     rules = [name, name.replace("mcp__", ""), "Read", "*sea*", "Bash"]
-    assert await verdict(flow_with(published, permissions_allow=rules), context, name) is Verdict.ASK
-    assert await verdict(flow_with(published, permissions_deny=[name]), context, name) is Verdict.DENY
+    assert await verdict(flow_with(upstream_tool, permissions_allow=rules), context, name) is Verdict.ASK
+    assert await verdict(flow_with(upstream_tool, permissions_deny=[name]), context, name) is Verdict.DENY
 
 
 @pytest.mark.requirement("proxy.names.full")
-async def test_a_new_name_behind_the_alias_can_be_allowed(context: ToolContext) -> None:
+async def test_a_new_name_with_the_alias_as_its_prefix_can_be_allowed(context: ToolContext) -> None:
     for rule in ("hub__find", "mcp__hub__find"):
         flow = flow_with(tool("search", "hub__find"), permissions_allow=[rule])
         assert await verdict(flow, context, "hub__find") is Verdict.ALLOW
 
 
 @pytest.mark.requirement("proxy.names.full")
-@pytest.mark.parametrize("published", [*ELSEWHERE, tool("a b*", "a-b--g1234567")], ids=lambda each: each.name)
+@pytest.mark.parametrize("upstream_tool", [*ELSEWHERE, tool("a b*", "a-b--g1234567")], ids=lambda tool: tool.name)
 async def test_always_is_kept_for_the_tool_and_not_for_its_published_name(
-    context: ToolContext, published: DiscoveredMCPTool
+    context: ToolContext, upstream_tool: DiscoveredMCPTool
 ) -> None:
-    flow = flow_with(published)
+    flow = flow_with(upstream_tool)
     person = Person(Answer(Decision.ALWAYS))
     for _ in range(2):
-        result = await flow.run(FunctionCall(published.name, {}), context, person)
+        result = await flow.run(FunctionCall(upstream_tool.name, {}), context, person)
         assert isinstance(result, ToolResult)
         assert result.llm_content == "done"
     assert len(person.questions) == 1
-    other = DiscoveredMCPTool("evil", published.name, {"name": "other"}, trusted=False, call=done)
-    flow.registry.replace_source("hub", [other])
-    await flow.run(FunctionCall(published.name, {}), context, person)
+    other_tool = DiscoveredMCPTool("evil", upstream_tool.name, {"name": "other"}, trusted=False, call=succeed)
+    flow.registry.replace_source("hub", [other_tool])
+    await flow.run(FunctionCall(upstream_tool.name, {}), context, person)
     assert len(person.questions) == 2
 
 
 @pytest.mark.requirement("policy.include")
 @pytest.mark.parametrize(
-    ("include", "offered"),
+    ("include", "tool_names"),
     [
         (["read_file", "hub__search"], {"read_file", "search"}),
         (["ReadFileTool", "search"], {"read_file", "search"}),
@@ -117,18 +117,18 @@ async def test_always_is_kept_for_the_tool_and_not_for_its_published_name(
         (["nothing"], set[str]()),
     ],
 )
-async def test_only_what_is_included_is_offered_wherever_it_comes_from(
-    context: ToolContext, include: list[str], offered: set[str]
+async def test_only_included_tools_are_offered_whatever_their_source(
+    context: ToolContext, include: list[str], tool_names: set[str]
 ) -> None:
     flow = flow_with(tool("search", "search"), built_in=True, tools_include=include)
     tools = flow.registry.get_all_tools()
-    assert {each.name for each in tools if flow.policy.why_not_offered(each.traits) is None} == offered
-    if "search" not in offered:
+    assert {tool.name for tool in tools if flow.policy.why_not_offered(tool.traits) is None} == tool_names
+    if "search" not in tool_names:
         assert await verdict(flow, context, "search") is Verdict.DENY
 
 
 @pytest.mark.requirement("policy.include")
-def test_an_include_that_names_nothing_readable_includes_nothing() -> None:
+def test_an_include_list_of_malformed_rules_includes_nothing() -> None:
     rules, warnings = rules_of(ToolRegistry(), tools_include=["a b", "Bash(git *)"])
     assert [rule.name for rule in rules.included or ()] == ["Bash"]
     assert len(warnings) == 2

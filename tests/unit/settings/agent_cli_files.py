@@ -1,4 +1,4 @@
-"""Settings files of Qwen Code and Gemini CLI: loading one, and two as people have them, flat and in sections."""
+"""Settings files of Qwen Code and Gemini CLI: a loader, and two realistic examples, one flat and one in sections."""
 
 from __future__ import annotations
 
@@ -8,16 +8,16 @@ from typing import Any
 import pytest
 
 from server.settings import SettingsReport, load_settings
-from server.settings.agent_cli import AGENT_CLIS, CliName
+from server.settings.gemini_and_qwen_files import AGENT_CLIS, CliName
 from tests.settings_cases import write
 
-BOTH: list[CliName] = ["qwen", "gemini"]
+CLIS: list[CliName] = ["qwen", "gemini"]
 
-both = pytest.mark.parametrize("cli", BOTH)
+each_cli = pytest.mark.parametrize("cli", CLIS)
 
 
 def load_cli(home: Path, cli: CliName, content: str | dict[str, Any], environ: dict[str, str]) -> SettingsReport:
-    """The settings with such a file in a home."""
+    """Write a CLI's settings file into a home folder, and load the settings."""
     write(home / AGENT_CLIS[cli].folder / "settings.json", content)
     return load_settings([], {}, environ, cli=cli, folder=str(home / "no-project"))
 

@@ -1,4 +1,4 @@
-"""What every test of the settings starts from: an empty home, and a place for a file."""
+"""Fixtures for the tests of the settings: environments with an empty home folder, and the path of a settings file."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def file(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def machine(environ: dict[str, str], tmp_path: Path) -> dict[str, str]:
-    """An environment in which both CLIs have their files for the machine below the test's folder, and WORD a value."""
+    """An environment in which WORD is set, and both CLIs have their machine-wide settings in the test's folder."""
     for prefix, name in (("QWEN_CODE", "qwen"), ("GEMINI_CLI", "gemini")):
         environ[f"{prefix}_SYSTEM_SETTINGS_PATH"] = str(tmp_path / name / "settings.json")
     return {**environ, "WORD": "value"}

@@ -1,4 +1,4 @@
-"""`--settings qwen|gemini`: the files of these CLIs, their order, both shapes, and what of them counts."""
+"""`--settings qwen|gemini`: the files of these CLIs, their order, their two formats, and which keys take effect."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from server.settings import SettingsError, load_settings
-from server.settings.agent_cli import AGENT_CLIS, CliName
+from server.settings.gemini_and_qwen_files import AGENT_CLIS, CliName
 from tests.settings_cases import sources, write
-from tests.unit.settings.agent_cli_files import FLAT, SECTIONS, both, load_cli
+from tests.unit.settings.agent_cli_files import FLAT, SECTIONS, each_cli, load_cli
 from tools.contract.limits import ApprovalMode
 
 
@@ -20,8 +20,8 @@ def user_path(tmp_path: Path, cli: CliName) -> Path:
 
 
 @pytest.mark.requirement("settings.agent-cli.shapes")
-@both
-def test_the_flat_shape_of_older_versions_means_what_it_meant(
+@each_cli
+def test_the_flat_format_of_older_versions_keeps_its_meaning(
     machine: dict[str, str], tmp_path: Path, cli: CliName
 ) -> None:
     report = load_cli(tmp_path / "home", cli, FLAT, {**machine, "MY_TAVILY_KEY": "tavily", "MODE": "fast"})
@@ -44,8 +44,10 @@ def test_the_flat_shape_of_older_versions_means_what_it_meant(
 
 
 @pytest.mark.requirement("settings.agent-cli.shapes")
-@both
-def test_the_shape_in_sections_means_what_it_means_there(machine: dict[str, str], tmp_path: Path, cli: CliName) -> None:
+@each_cli
+def test_the_format_in_sections_means_the_same_as_in_the_cli(
+    machine: dict[str, str], tmp_path: Path, cli: CliName
+) -> None:
     report = load_cli(tmp_path / "home", cli, SECTIONS, {**machine, "MY_TAVILY_KEY": "tavily", "TOKEN": "t"})
     settings = report.settings
     assert settings.approval_mode is ApprovalMode.PLAN
@@ -64,12 +66,12 @@ def test_the_shape_in_sections_means_what_it_means_there(machine: dict[str, str]
 
 
 @pytest.mark.requirement("settings.agent-cli.served")
-def test_what_is_about_the_other_clis_own_affairs_is_passed_over_in_silence(
+def test_keys_that_only_concern_the_other_cli_are_ignored_without_a_warning(
     machine: dict[str, str], tmp_path: Path
 ) -> None:
     report = load_cli(tmp_path / "home", "qwen", SECTIONS, {**machine, "MY_TAVILY_KEY": "tavily", "TOKEN": "t"})
-    said = f"{user_path(tmp_path, 'qwen')}: webSearch.provider "
-    assert [warning.removeprefix(said) for warning in report.warnings] == [
+    prefix = f"{user_path(tmp_path, 'qwen')}: webSearch.provider "
+    assert [warning.removeprefix(prefix) for warning in report.warnings] == [
         '"dashscope" is not known and is ignored; the known ones are tavily, brave, google, searxng.'
     ]
 
@@ -87,7 +89,7 @@ def test_what_is_about_the_other_clis_own_affairs_is_passed_over_in_silence(
     ],
     ids=["sandbox", "tools.sandbox", "yolo", "hooks", "admin", "policies"],
 )
-def test_a_restriction_that_has_no_counterpart_is_told(
+def test_a_restriction_that_has_no_counterpart_gets_a_warning(
     machine: dict[str, str], tmp_path: Path, content: dict[str, Any], key: str
 ) -> None:
     warnings = load_cli(tmp_path / "home", "gemini", content, machine).warnings
@@ -112,14 +114,14 @@ def test_yolo_in_another_clis_file_is_ignored_with_a_warning(
 
 @pytest.mark.requirement("settings.agent-cli.order")
 def test_a_later_file_of_the_documented_order_wins(machine: dict[str, str], tmp_path: Path) -> None:
-    def says(name: str, count: int) -> dict[str, Any]:
+    def servers_with(name: str, count: int) -> dict[str, Any]:
         return {"mcpServers": {key: {"command": name} for key in "abcdef"[:count]}}
 
-    defaults = write(tmp_path / "qwen/system-defaults.json", says("defaults", 6))
-    own = write(tmp_path / "home/.config/coretools-mcp/settings.json", says("own", 5))
-    user = write(user_path(tmp_path, "qwen"), says("user", 4))
-    overrides = write(tmp_path / "qwen/settings.json", says("overrides", 3))
-    config = write(tmp_path / "mcp.json", says("config", 2))
+    defaults = write(tmp_path / "qwen/system-defaults.json", servers_with("defaults", 6))
+    own_file = write(tmp_path / "home/.config/coretools-mcp/settings.json", servers_with("own", 5))
+    user = write(user_path(tmp_path, "qwen"), servers_with("user", 4))
+    overrides = write(tmp_path / "qwen/settings.json", servers_with("overrides", 3))
+    config = write(tmp_path / "mcp.json", servers_with("config", 2))
     report = load_settings([config], {"mcpServers": {"a": {"command": "line"}}}, machine, cli="qwen")
     assert {alias: entry.command for alias, entry in sorted(report.upstreams.items())} == {
         "a": "line",
@@ -129,23 +131,23 @@ def test_a_later_file_of_the_documented_order_wins(machine: dict[str, str], tmp_
         "e": "own",
         "f": "defaults",
     }
-    assert report.files == (defaults, own, user, overrides, config)
-    assert report.user_file == own
+    assert report.files == (defaults, own_file, user, overrides, config)
+    assert report.user_file == own_file
 
 
 @pytest.mark.requirement("settings.agent-cli.order")
-def test_lists_of_rules_of_these_files_are_put_together_and_take_nothing_back(
+def test_lists_of_rules_of_these_files_are_combined_and_none_removes_a_rule(
     machine: dict[str, str], tmp_path: Path
 ) -> None:
-    own = write(tmp_path / "home/.config/coretools-mcp/settings.json", {"permissions": {"deny": ["A", "B"]}})
+    own_file = write(tmp_path / "home/.config/coretools-mcp/settings.json", {"permissions": {"deny": ["A", "B"]}})
     user = write(user_path(tmp_path, "qwen"), {"permissions": {"deny": ["B", "C"]}})
     report = load_settings([], {}, machine, cli="qwen", folder="/")
     assert report.settings.permissions.deny == ("A", "B", "C")
-    assert sources(report)["permissions.deny"] == f"{own} and {user}"
+    assert sources(report)["permissions.deny"] == f"{own_file} and {user}"
 
 
 @pytest.mark.requirement("settings.agent-cli.files")
-def test_without_the_option_these_files_count_for_nothing(machine: dict[str, str], tmp_path: Path) -> None:
+def test_without_the_option_these_files_have_no_effect(machine: dict[str, str], tmp_path: Path) -> None:
     write(user_path(tmp_path, "qwen"), "no settings at all")
     assert load_settings([], {}, machine).files == ()
 
@@ -153,9 +155,9 @@ def test_without_the_option_these_files_count_for_nothing(machine: dict[str, str
 @pytest.mark.requirement("settings.agent-cli.files")
 def test_a_broken_file_of_the_other_cli_is_an_error_that_names_it(machine: dict[str, str], tmp_path: Path) -> None:
     write(user_path(tmp_path, "gemini"), "{")
-    with pytest.raises(SettingsError, match="not valid JSON") as caught:
+    with pytest.raises(SettingsError, match="not valid JSON") as error_info:
         load_settings([], {}, machine, cli="gemini")
-    assert str(caught.value).startswith(str(user_path(tmp_path, "gemini")))
+    assert str(error_info.value).startswith(str(user_path(tmp_path, "gemini")))
 
 
 @pytest.mark.requirement("settings.agent-cli.files")
@@ -168,14 +170,14 @@ def test_a_broken_file_of_the_other_cli_is_an_error_that_names_it(machine: dict[
         ("gemini", "darwin", "/Library/Application Support/GeminiCli/settings.json"),
     ],
 )
-def test_the_files_of_the_machine_stand_where_these_clis_look(cli: CliName, platform: str, expected: str) -> None:
+def test_the_machine_wide_files_are_where_these_clis_look(cli: CliName, platform: str, expected: str) -> None:
     defaults, overrides = AGENT_CLIS[cli].system_files({}, platform)
     assert overrides == expected
     assert defaults == expected.replace("settings.json", "system-defaults.json")
 
 
 @pytest.mark.requirement("settings.agent-cli.files")
-def test_environment_variables_name_other_places_as_for_these_clis(tmp_path: Path) -> None:
+def test_environment_variables_name_other_locations_as_for_these_clis(tmp_path: Path) -> None:
     environ = {
         "HOME": "/home/me",
         "QWEN_HOME": "/q",
@@ -190,7 +192,7 @@ def test_environment_variables_name_other_places_as_for_these_clis(tmp_path: Pat
 
 @pytest.mark.requirement("settings.agent-cli.files")
 @pytest.mark.parametrize(("cli", "title"), [("qwen", "Qwen"), ("gemini", "Gemini")])
-def test_memories_go_where_that_cli_keeps_them(
+def test_memories_are_kept_where_that_cli_keeps_them(
     machine: dict[str, str], tmp_path: Path, cli: CliName, title: str
 ) -> None:
     memory = load_cli(tmp_path / "home", cli, {}, machine).settings.memory

@@ -1,4 +1,4 @@
-"""The watcher of the settings files: what it yields, what not, and what a broken or a restless file does."""
+"""The watcher of the settings files: the changes that it yields, and broken and constantly changing files."""
 
 from __future__ import annotations
 
@@ -24,73 +24,73 @@ LOOK_SECONDS = 0.02
 SLOW_LOOK_SECONDS = 0.2
 
 
-async def following(changes: AsyncGenerator[SettingsReport]) -> SettingsReport:
+async def next_settings(changes: AsyncGenerator[SettingsReport]) -> SettingsReport:
     with anyio.fail_after(60):
         return await anext(changes)
 
 
 @pytest.mark.requirement("settings.live.watch")
-@pytest.mark.parametrize("broken", ['{"media": ', ""], ids=["half written", "empty for now"])
+@pytest.mark.parametrize("content", ['{"media": ', ""], ids=["half written", "empty for now"])
 async def test_a_changed_file_gives_new_settings_and_a_broken_one_keeps_the_last(
-    environ: dict[str, str], file: Path, caplog: pytest.LogCaptureFixture, broken: str
+    environ: dict[str, str], file: Path, caplog: pytest.LogCaptureFixture, content: str
 ) -> None:
     write(file, {"media": "notice"})
     report = load_settings([str(file)], {}, environ)
     async with aclosing(new_settings(report, LOOK_SECONDS)) as changes:
         write(file, {"media": "inline", "http": {"port": 7}})
-        assert (await following(changes)).settings.http.port == 7
-        write(file, broken)
-        told = anyio.Event()
+        assert (await next_settings(changes)).settings.http.port == 7
+        write(file, content)
+        error_was_logged = anyio.Event()
 
-        class Teller(logging.Handler):
+        class LogWatcher(logging.Handler):
             def emit(self, record: logging.LogRecord) -> None:
                 if "are not valid" in record.getMessage():
-                    told.set()
+                    error_was_logged.set()
 
-        logger, teller = logging.getLogger("server.administration.live_settings"), Teller()
-        logger.addHandler(teller)
+        logger, handler = logging.getLogger("server.administration.live_settings"), LogWatcher()
+        logger.addHandler(handler)
         try:
             async with anyio.create_task_group() as group:
 
                 async def mend() -> None:
                     with anyio.fail_after(60):
-                        await told.wait()
+                        await error_was_logged.wait()
                     write(file, {"http": {"port": 8}})
 
                 group.start_soon(mend)
-                assert (await following(changes)).settings.http.port == 8
+                assert (await next_settings(changes)).settings.http.port == 8
         finally:
-            logger.removeHandler(teller)
+            logger.removeHandler(handler)
     assert any(str(file) in record.getMessage() for record in caplog.records)
 
 
 @pytest.mark.requirement("settings.live.watch")
-async def test_a_change_between_the_start_and_the_first_look_is_seen(environ: dict[str, str], file: Path) -> None:
+async def test_a_change_between_the_start_and_the_first_check_is_seen(environ: dict[str, str], file: Path) -> None:
     write(file, {"http": {"port": 1}})
     report = load_settings([str(file)], {}, environ)
     write(file, {"http": {"port": 2}})
     async with aclosing(new_settings(report, LOOK_SECONDS)) as changes:
-        assert (await following(changes)).settings.http.port == 2
+        assert (await next_settings(changes)).settings.http.port == 2
 
 
 @pytest.mark.requirement("settings.live.watch")
-async def test_a_file_that_appears_and_one_that_goes_are_seen(environ: dict[str, str], tmp_path: Path) -> None:
-    own = tmp_path / "home/.config/coretools-mcp/settings.json"
+async def test_a_file_that_appears_or_disappears_is_noticed(environ: dict[str, str], tmp_path: Path) -> None:
+    user_file = tmp_path / "home/.config/coretools-mcp/settings.json"
     async with aclosing(new_settings(load_settings([], {}, environ), LOOK_SECONDS)) as changes:
-        write(own, {"http": {"port": 3}})
-        assert (await following(changes)).settings.http.port == 3
-        own.unlink()
-        assert (await following(changes)).settings.http.port == 8808
+        write(user_file, {"http": {"port": 3}})
+        assert (await next_settings(changes)).settings.http.port == 3
+        user_file.unlink()
+        assert (await next_settings(changes)).settings.http.port == 8808
 
 
 @pytest.mark.requirement("settings.live.watch")
-async def test_a_file_put_in_place_by_a_rename_is_seen_and_a_mere_touch_gives_nothing(
+async def test_a_file_put_in_place_by_a_rename_is_noticed_and_a_mere_touch_is_not(
     environ: dict[str, str], file: Path
 ) -> None:
     write(file, {"http": {"port": 1}})
     async with aclosing(new_settings(load_settings([str(file)], {}, environ), LOOK_SECONDS)) as changes:
         Path(write(file.with_name("new.json"), {"http": {"port": 2}})).replace(file)
-        assert (await following(changes)).settings.http.port == 2
+        assert (await next_settings(changes)).settings.http.port == 2
         os.utime(file, (1, 1))
         with anyio.move_on_after(25 * LOOK_SECONDS) as scope:
             await anext(changes)
@@ -98,15 +98,15 @@ async def test_a_file_put_in_place_by_a_rename_is_seen_and_a_mere_touch_gives_no
 
 
 @pytest.mark.requirement("lock.live")
-async def test_a_lock_file_that_was_written_and_is_as_before_again_is_told(environ: dict[str, str], file: Path) -> None:
+async def test_a_rewritten_lock_file_with_the_same_content_is_reported(environ: dict[str, str], file: Path) -> None:
     lock = file.with_name(LOCK_NAME)
     write(file, {"http": {"port": 1}})
     lock.write_bytes(lock_text({}))
     async with aclosing(new_settings(load_settings([str(file)], {}, environ), LOOK_SECONDS)) as changes:
         write(file, {"http": {"port": 2}})
-        report = await following(changes)
+        report = await next_settings(changes)
         os.utime(lock, (1, 1))
-        assert await following(changes) == report
+        assert await next_settings(changes) == report
 
 
 @pytest.mark.requirement("settings.live.restrictions")
@@ -121,16 +121,16 @@ async def test_trust_takes_effect_without_a_restart_and_ends_when_the_file_chang
         store = trust_file(environ)
         assert store is not None
         trust_folder(store, str(project), {".coretools/settings.json": digest(path.read_bytes())})
-        assert set((await following(changes)).upstreams) == {"a"}
+        assert set((await next_settings(changes)).upstreams) == {"a"}
         write(path, {"mcpServers": {"a": {"command": "evil"}}})
-        assert (await following(changes)).upstreams == {}
+        assert (await next_settings(changes)).upstreams == {}
 
 
 @asynccontextmanager
-async def flooded(path: Path, content: str) -> AsyncGenerator[None]:
-    """Writes a file again all the time, each time another one."""
+async def frequent_writes(path: Path, content: str) -> AsyncGenerator[None]:
+    """Rewrite a file constantly, with new content each time."""
 
-    async def flood() -> None:
+    async def write_repeatedly() -> None:
         number = 0
         while True:
             number += 1
@@ -139,18 +139,18 @@ async def flooded(path: Path, content: str) -> AsyncGenerator[None]:
 
     write(path, content)
     async with anyio.create_task_group() as group:
-        group.start_soon(flood)
+        group.start_soon(write_repeatedly)
         yield
         group.cancel_scope.cancel()
 
 
 @pytest.mark.requirement("settings.live.streams")
-async def test_a_flood_of_changes_in_a_workspace_does_not_hold_back_the_operators_rule(
+async def test_a_flood_of_changes_in_a_workspace_does_not_delay_the_operators_rule(
     environ: dict[str, str], file: Path, tmp_path: Path
 ) -> None:
     project = tmp_path / "project"
     write(file, {})
-    async with flooded(project / ".coretools" / "settings.json", '{"tools": {"exclude": []}}'):
+    async with frequent_writes(project / ".coretools" / "settings.json", '{"tools": {"exclude": []}}'):
         report = load_settings([str(file)], {}, environ, folder=str(project))
         async with aclosing(new_settings(report, SLOW_LOOK_SECONDS)) as changes:
             write(file, {"permissions": {"deny": ["Bash"]}})
@@ -159,11 +159,11 @@ async def test_a_flood_of_changes_in_a_workspace_does_not_hold_back_the_operator
 
 
 @pytest.mark.requirement("settings.live.streams")
-async def test_a_file_that_never_rests_counts_after_a_few_looks(environ: dict[str, str], file: Path) -> None:
+async def test_a_constantly_changing_file_is_read_after_a_few_checks(environ: dict[str, str], file: Path) -> None:
     write(file, {})
     report = load_settings([str(file)], {}, environ)
     async with aclosing(new_settings(report, SLOW_LOOK_SECONDS)) as changes:
-        for rule in ("Bash", "Read"):  # the first look reads everything anyway
-            async with flooded(file, f'{{"permissions": {{"deny": ["{rule}"]}}}}'):
+        for rule in ("Bash", "Read"):  # the first check reads everything anyway
+            async with frequent_writes(file, f'{{"permissions": {{"deny": ["{rule}"]}}}}'):
                 with anyio.fail_after(30):
                     assert (await anext(changes)).settings.permissions.deny == (rule,)

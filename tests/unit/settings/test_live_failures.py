@@ -1,4 +1,4 @@
-"""What goes wrong while a running server follows its settings: it is told, and nothing ends."""
+"""Failures while a running server follows its settings: they are logged, and the server continues."""
 
 from __future__ import annotations
 
@@ -24,48 +24,48 @@ from tools.call.tool_registry import ToolRegistry
 
 LOOK_SECONDS = 0.02
 
-posix = pytest.mark.skipif(sys.platform == "win32", reason="links, and folders that are removed while they are used")
+posix = pytest.mark.skipif(sys.platform == "win32", reason="not run: needs links and removable working folders")
 
 
 class Environment(dict[str, str]):
-    """Variables that cannot be looked up for a while, as anything might fail that nobody has thought of."""
+    """Variables whose lookup fails while `fails` is set. It stands for any unexpected error."""
 
     fails = False
 
     def get(self, key: str, default: Any = None) -> Any:
-        """The variable."""
+        """Return the variable, or fail."""
         if self.fails:
             raise RuntimeError("no variables now")
         return super().get(key, default)
 
 
-class Teller(logging.Handler):
-    """Sets an event at a record that holds some words."""
+class LogWatcher(logging.Handler):
+    """Sets an event when a log record contains the given words."""
 
     def __init__(self, words: str) -> None:
         super().__init__()
         self._words = words
-        self.told = anyio.Event()
+        self.event = anyio.Event()
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Look at a record."""
+        """Check a record."""
         if self._words in record.getMessage():
-            self.told.set()
+            self.event.set()
 
 
 @pytest.mark.anyio
 @pytest.mark.requirement("settings.live.watch")
-async def test_an_error_that_nobody_has_thought_of_while_settings_are_read_keeps_the_last_ones(
+async def test_an_unexpected_error_while_reading_settings_keeps_the_last_ones(
     environ: dict[str, str], file: Path
 ) -> None:
     variables = Environment(environ)
     write(file, {"http": {"port": 1}})
     report = load_settings([str(file)], {}, variables)
-    logger, teller = (
+    logger, handler = (
         logging.getLogger("server.administration.live_settings"),
-        Teller("could not be read because of an internal error"),
+        LogWatcher("could not be read because of an internal error"),
     )
-    logger.addHandler(teller)
+    logger.addHandler(handler)
     try:
         async with aclosing(new_settings(report, LOOK_SECONDS)) as changes, anyio.create_task_group() as group:
             write(file, {"http": {"port": 22}})
@@ -76,7 +76,7 @@ async def test_an_error_that_nobody_has_thought_of_while_settings_are_read_keeps
 
             async def mend() -> None:
                 with anyio.fail_after(60):
-                    await teller.told.wait()
+                    await handler.event.wait()
                 variables.fails = False
                 write(file, {"http": {"port": 333}})
 
@@ -84,27 +84,27 @@ async def test_an_error_that_nobody_has_thought_of_while_settings_are_read_keeps
             with anyio.fail_after(60):
                 assert (await anext(changes)).settings.http.port == 333
     finally:
-        logger.removeHandler(teller)
+        logger.removeHandler(handler)
 
 
 @pytest.mark.anyio
 @pytest.mark.requirement("settings.live.watch")
-async def test_a_change_that_cannot_be_applied_ends_nothing_and_the_next_one_is_applied_as_a_whole(
+async def test_a_change_that_cannot_be_applied_stops_nothing_and_is_applied_with_the_next_one(
     environ: dict[str, str], file: Path
 ) -> None:
     write(file, {})
     report = load_settings([str(file)], {}, environ)
     registry = ToolRegistry()
-    applied: list[tuple[int, int]] = []
-    failed = anyio.Event()
-    done = anyio.Event()
+    changes_applied: list[tuple[int, int]] = []
+    first_has_failed = anyio.Event()
+    second_is_applied = anyio.Event()
 
-    async def apply(before: SettingsReport, now: SettingsReport) -> None:
-        if not failed.is_set():
-            failed.set()
+    async def apply(before: SettingsReport, after: SettingsReport) -> None:
+        if not first_has_failed.is_set():
+            first_has_failed.set()
             raise RuntimeError("this cannot be applied")
-        applied.append((before.settings.http.port, now.settings.http.port))
-        done.set()
+        changes_applied.append((before.settings.http.port, after.settings.http.port))
+        second_is_applied.set()
 
     policy = permission_policy(report, registry)
     live = LiveSettings(report, registry, policy, quiet_pool({}, registry=registry), apply)
@@ -112,19 +112,17 @@ async def test_a_change_that_cannot_be_applied_ends_nothing_and_the_next_one_is_
         tasks.start_soon(live.follow, tasks)
         with anyio.fail_after(50):
             write(file, {"http": {"port": 22}})
-            await failed.wait()
+            await first_has_failed.wait()
             write(file, {"http": {"port": 333}})
-            await done.wait()
+            await second_is_applied.wait()
         tasks.cancel_scope.cancel()
-    assert applied == [(8808, 333)]
+    assert changes_applied == [(8808, 333)]
 
 
 @pytest.mark.anyio
 @posix
 @pytest.mark.requirement("settings.files")
-async def test_the_file_that_a_link_led_to_at_the_start_is_what_is_watched(
-    environ: dict[str, str], tmp_path: Path
-) -> None:
+async def test_the_original_target_of_a_link_is_watched(environ: dict[str, str], tmp_path: Path) -> None:
     first, second, link = tmp_path / "first.json", tmp_path / "second.json", tmp_path / "link.json"
     write(first, {"http": {"port": 1}})
     write(second, {"http": {"port": 2}})
@@ -144,18 +142,17 @@ async def test_the_file_that_a_link_led_to_at_the_start_is_what_is_watched(
 
 GONE = """
 import anyio, json, os, sys
-from server.requests.tool_services import Commands
-from server.requests.tool_services import CustomTools
+from server.requests.tool_services import Commands, CustomTools
 from server.settings import load_settings
 from tools.call.tool_registry import ToolRegistry
 
-async def main(when):
-    if when == "before":
+async def main(moment):
+    if moment == "before":
         os.rmdir(os.getcwd())
     before, environ = load_settings([], {}, {}), {}
     commands = Commands(before)
     custom = CustomTools(before.settings, commands, ToolRegistry())
-    if when == "after":
+    if moment == "after":
         os.rmdir(os.getcwd())
     after = load_settings([], {"tools": {"discoveryCommand": ["/bin/echo", "[]"], "callCommand": ["/bin/echo"]}}, {})
     async with anyio.create_task_group() as tasks:
@@ -172,14 +169,14 @@ anyio.run(main, sys.argv[1])
 @pytest.mark.long
 @posix
 @pytest.mark.requirement("discovered.failed")
-@pytest.mark.parametrize("when", [pytest.param("before", marks=pytest.mark.long), "after"])
-def test_a_discovery_command_that_is_added_after_the_working_folder_is_gone_ends_nothing(
-    tmp_path: Path, when: str
+@pytest.mark.parametrize("moment", [pytest.param("before", marks=pytest.mark.long), "after"])
+def test_a_discovery_command_that_is_added_after_the_working_folder_is_removed_causes_no_crash(
+    tmp_path: Path, moment: str
 ) -> None:
     folder = tmp_path / "gone"
     folder.mkdir()
     environ = {"PATH": os.environ["PATH"], "HOME": str(tmp_path), "PYTHONPATH": str(LAUNCHER.parent)}
-    command = [sys.executable, "-W", "error", "-c", GONE, when]
-    done = subprocess.run(command, cwd=folder, env=environ, capture_output=True, text=True, timeout=100, check=False)
-    assert done.returncode == 0, done.stderr
-    assert json.loads(done.stdout) in ("done", "failed")
+    command = [sys.executable, "-W", "error", "-c", GONE, moment]
+    process = subprocess.run(command, cwd=folder, env=environ, capture_output=True, text=True, timeout=100, check=False)
+    assert process.returncode == 0, process.stderr
+    assert json.loads(process.stdout) in ("done", "failed")

@@ -1,4 +1,4 @@
-"""Changed settings in a running server: upstreams that did not change go on, rules change at once."""
+"""Changed settings in a running server: unchanged upstreams keep running, and rules change at once."""
 
 from __future__ import annotations
 
@@ -31,65 +31,67 @@ from tools.permissions.permission_policy import PermissionRequest
 pytestmark = pytest.mark.anyio
 
 
-class Running:
-    """What changes with the settings, wired by hand."""
+class RunningServer:
+    """The parts of a server that follow its settings."""
 
     def __init__(self, file: Path, environ: dict[str, str], content: dict[str, Any]) -> None:
         self._file, self._environ = file, environ
-        report = self.written(content)
+        report = self.write_settings(content)
         self.registry = ToolRegistry()
         self.policy = permission_policy(report, self.registry)
-        self.said: list[str] = []
-        """The lists of which clients hear that they have changed."""
-        self.pool = UpstreamPool(report.upstreams, self.registry, 0, 48, refuse_calls, on_offer=self._offered)
+        self.announced_lists: list[str] = []
+        """The lists whose changes were announced to clients."""
+        self.pool = UpstreamPool(
+            report.upstreams, self.registry, 0, 48, refuse_calls, on_offer=self._record_announcement
+        )
         self.changes: list[tuple[SettingsReport, SettingsReport]] = []
-        self.live = LiveSettings(report, self.registry, self.policy, self.pool, self._told)
+        self.live = LiveSettings(report, self.registry, self.policy, self.pool, self._record_change)
 
-    def written(self, content: dict[str, Any]) -> SettingsReport:
+    def write_settings(self, content: dict[str, Any]) -> SettingsReport:
         return load_settings([write(self._file, content)], {}, self._environ)
 
-    def _offered(self, kind: OfferedKind, is_said: bool) -> None:
-        if is_said:
-            self.said.append(kind.field)
+    def _record_announcement(self, kind: OfferedKind, is_announced: bool) -> None:
+        if is_announced:
+            self.announced_lists.append(kind.field)
 
-    async def _told(self, before: SettingsReport, now: SettingsReport) -> None:
-        self.changes.append((before, now))
+    async def _record_change(self, before: SettingsReport, after: SettingsReport) -> None:
+        self.changes.append((before, after))
 
     async def upstream(self, alias: str) -> Upstream:
-        found = owner_of(self.pool, f"{alias}__x")
-        assert found is not None
+        upstream = owner_of(self.pool, f"{alias}__x")
+        assert upstream is not None
         with anyio.fail_after(50):
-            await found.known.wait()
-        assert found.live_session is not None
-        return found
+            await upstream.known.wait()
+        assert upstream.live_session is not None
+        return upstream
 
 
 @pytest.mark.requirement("settings.live.upstreams")
-async def test_only_upstreams_whose_entry_changed_are_restarted_and_calls_of_others_go_on(
+async def test_only_upstreams_whose_entry_changed_are_restarted_and_calls_of_others_continue(
     environ: dict[str, str], file: Path
 ) -> None:
-    running = Running(
+    server = RunningServer(
         file,
         environ,
         {"mcpServers": {"same": stdio_upstream(), "changed": stdio_upstream(), "gone": stdio_upstream()}},
     )
     async with anyio.create_task_group() as tasks:
-        running.pool.start(tasks, ONE_CLIENT)
-        same, changed = await running.upstream("same"), await running.upstream("changed")
-        await running.upstream("gone")
+        server.pool.start(tasks, ONE_CLIENT)
+        same_upstream, changed_upstream = await server.upstream("same"), await server.upstream("changed")
+        await server.upstream("gone")
         steps: list[str] = []
 
         async def call() -> None:
-            session = same.live_session
+            session = same_upstream.live_session
             assert session is not None
             with anyio.CancelScope() as scope:
                 tasks_of_call.append(scope)
                 await session.request("tools/call", {"name": "wait", "arguments": {}})
-            steps.append("ended by us" if scope.cancelled_caught else "ended")
+            steps.append("cancelled" if scope.cancelled_caught else "ended")
 
         tasks_of_call: list[anyio.CancelScope] = []
         tasks.start_soon(call)
-        report = running.written(
+        report = server.write_settings(
             {
                 "mcpServers": {
                     "same": stdio_upstream(),
@@ -98,76 +100,76 @@ async def test_only_upstreams_whose_entry_changed_are_restarted_and_calls_of_oth
                 }
             }
         )
-        await running.live.apply(report, tasks)
-        assert [upstream.alias for upstream in running.pool.upstreams] == ["same", "changed", "fresh"]
-        assert await running.upstream("same") is same
-        assert await running.upstream("changed") is not changed
-        await running.upstream("fresh")
-        names = {tool.name for tool in running.registry.get_all_tools()}
+        await server.live.apply(report, tasks)
+        assert [upstream.alias for upstream in server.pool.upstreams] == ["same", "changed", "fresh"]
+        assert await server.upstream("same") is same_upstream
+        assert await server.upstream("changed") is not changed_upstream
+        await server.upstream("fresh")
+        names = {tool.name for tool in server.registry.get_all_tools()}
         assert {"same__fail", "changed__echo", "fresh__echo"} <= names
         assert "changed__fail" not in names
         assert not any(name.startswith("gone__") for name in names)
         assert steps == []
         tasks_of_call[0].cancel()
         with anyio.fail_after(60):
-            await running.registry.discover_all_tools()
+            await server.registry.discover_all_tools()
         tasks.cancel_scope.cancel()
-    assert len(running.changes) == 1
+    assert len(server.changes) == 1
 
 
 @pytest.mark.requirement("lock.live")
-async def test_what_was_approved_here_counts_no_more_once_the_file_is_as_before(
+async def test_an_approval_no_longer_applies_once_the_lock_file_is_as_before(
     environ: dict[str, str], file: Path
 ) -> None:
-    running = Running(file, environ, {})
-    await running.pool.use_lock(Lock("x", digest="approved here"))
+    server = RunningServer(file, environ, {})
+    await server.pool.use_lock(Lock("x", digest="approved here"))
     async with anyio.create_task_group() as tasks:
-        await running.live.apply(running.live.report, tasks)
-    assert running.pool.catalog.lock is None
+        await server.live.apply(server.live.report, tasks)
+    assert server.pool.catalog.lock is None
 
 
 @pytest.mark.requirement("lock.stops")
-async def test_a_lock_file_counts_for_every_tool_where_the_call_that_wrote_it_is_cancelled(
+async def test_a_lock_file_applies_to_every_tool_even_if_the_call_that_wrote_it_is_cancelled(
     environ: dict[str, str], file: Path
 ) -> None:
-    running = Running(file, environ, {"mcpServers": {"up": stdio_upstream()}})
-    many: list[dict[str, Any]] = [{"name": f"t{number}"} for number in range(5_000)]
-    (up,) = running.pool.upstreams
-    up.offer.lists["tools"] = many
-    running.pool.catalog.set_listed("up", many, refuse_calls(up))
+    server = RunningServer(file, environ, {"mcpServers": {"up": stdio_upstream()}})
+    tools: list[dict[str, Any]] = [{"name": f"t{number}"} for number in range(5_000)]
+    (up,) = server.pool.upstreams
+    up.offer.lists["tools"] = tools
+    server.pool.catalog.set_listed("up", tools, refuse_calls(up))
     with anyio.CancelScope() as scope:
         scope.cancel()
-        await running.pool.use_lock(Lock("x"))
-    assert running.pool.catalog.standings("up") == {"new": len(many)}
-    assert isinstance(running.registry.get_tool("up__t1"), BlockedMCPTool)
+        await server.pool.use_lock(Lock("x"))
+    assert server.pool.catalog.standings("up") == {"new": len(tools)}
+    assert isinstance(server.registry.get_tool("up__t1"), BlockedMCPTool)
 
 
 def is_read_only(tool: object) -> bool:
-    """What clients are told about a tool of an upstream."""
+    """Return the read-only hint that clients get about a tool of an upstream."""
     assert isinstance(tool, DiscoveredMCPTool)
     return bool(tool.published()["annotations"]["readOnlyHint"])
 
 
 @pytest.mark.requirement("settings.live.upstreams")
-async def test_what_is_published_of_an_upstream_changes_without_another_connection(
+async def test_published_tools_of_an_upstream_change_without_a_new_connection(
     environ: dict[str, str], file: Path
 ) -> None:
-    running = Running(file, environ, {"mcpServers": {"up": stdio_upstream(), "other": stdio_upstream()}})
+    server = RunningServer(file, environ, {"mcpServers": {"up": stdio_upstream(), "other": stdio_upstream()}})
     async with anyio.create_task_group() as tasks:
-        running.pool.start(tasks, ONE_CLIENT)
-        up = await running.upstream("up")
-        await running.upstream("other")
-        session, scope, told = up.live_session, anyio.CancelScope(), list[str]()
+        server.pool.start(tasks, ONE_CLIENT)
+        up = await server.upstream("up")
+        await server.upstream("other")
+        session, scope, outcomes = up.live_session, anyio.CancelScope(), list[str]()
         assert session is not None
-        running.said.clear()
+        server.announced_lists.clear()
 
         async def call() -> None:
             with scope:
                 await session.request("tools/call", {"name": "wait", "arguments": {}})
-            told.append("ended by us" if scope.cancelled_caught else "ended")
+            outcomes.append("cancelled" if scope.cancelled_caught else "ended")
 
         tasks.start_soon(call)
-        edited = stdio_upstream(
+        entry = stdio_upstream(
             prefix="none",
             rename={"echo": "say"},
             excludeTools=["fail"],
@@ -176,64 +178,64 @@ async def test_what_is_published_of_an_upstream_changes_without_another_connecti
             timeout=1234,
             trust=True,
         )
-        await running.live.apply(running.written({"mcpServers": {"up": edited, "other": stdio_upstream()}}), tasks)
-        names = {tool.name: tool for tool in running.registry.get_all_tools()}
+        await server.live.apply(server.write_settings({"mcpServers": {"up": entry, "other": stdio_upstream()}}), tasks)
+        names = {tool.name: tool for tool in server.registry.get_all_tools()}
         assert {"say", "wait", "other__echo"} <= names.keys()
         assert not {"fail", "steps", "up__echo"} & names.keys()
         assert is_read_only(names["say"])
-        assert "tools" in running.said, "clients hear of it"
+        assert "tools" in server.announced_lists, "the change was not announced to clients"
         assert up.entry.timeout == 1234
-        assert running.pool.by_alias.get("up") is up
+        assert server.pool.by_alias.get("up") is up
         assert up.live_session is session
-        assert told == []
+        assert outcomes == []
 
-        await running.live.apply(running.written({"mcpServers": {"up": stdio_upstream()}}), tasks)
-        names = {tool.name: tool for tool in running.registry.get_all_tools()}
+        await server.live.apply(server.write_settings({"mcpServers": {"up": stdio_upstream()}}), tasks)
+        names = {tool.name: tool for tool in server.registry.get_all_tools()}
         assert {"up__echo", "up__fail", "up__steps"} <= names.keys()
         assert not is_read_only(names["up__echo"])
         assert up.live_session is session
         scope.cancel()
         with anyio.fail_after(60):
-            while not told:
+            while not outcomes:
                 await anyio.lowlevel.checkpoint()
-        assert told == ["ended by us"]
+        assert outcomes == ["cancelled"]
         tasks.cancel_scope.cancel()
 
 
 @pytest.mark.requirement("settings.live.rules")
-async def test_rules_change_at_once_and_what_a_session_was_granted_stays(
+async def test_rules_change_at_once_and_grants_of_a_session_stay(
     environ: dict[str, str], file: Path, root: Path
 ) -> None:
-    running = Running(file, environ, {"permissions": {"allow": ["Bash(touch *)"]}})
+    server = RunningServer(file, environ, {"permissions": {"allow": ["Bash(touch *)"]}})
     request = PermissionRequest(ShellTool().traits, ApprovalMode.DEFAULT, ["Bash(mkdir *)"], Workspace([str(root)]))
 
     def verdict(command: str) -> str:
         subject = CommandSubject(command, str(root))
-        permission = running.policy.judge_subjects(request, [subject])
+        permission = server.policy.judge_subjects(request, [subject])
         return permission.verdict if permission is not None else "none"
 
     assert [verdict("touch a"), verdict("mkdir b"), verdict("rm c")] == ["allow", "allow", "ask"]
     async with anyio.create_task_group() as tasks:
-        await running.live.apply(running.written({"permissions": {"deny": ["Bash(rm *)"]}}), tasks)
+        await server.live.apply(server.write_settings({"permissions": {"deny": ["Bash(rm *)"]}}), tasks)
     assert [verdict("touch a"), verdict("mkdir b"), verdict("rm c")] == ["ask", "allow", "deny"]
 
 
 @pytest.mark.requirement("settings.live.rules")
-async def test_a_rule_that_was_saved_meanwhile_stays_where_the_settings_give_the_same_rules(
+async def test_a_rule_that_was_saved_meanwhile_stays_if_the_settings_have_the_same_rules(
     environ: dict[str, str], file: Path
 ) -> None:
     rules = {"permissions": {"allow": ["Bash(ls)"]}}
-    running = Running(file, environ, rules)
-    running.policy.allow(["Bash(touch *)"], "permissions.allow")
+    server = RunningServer(file, environ, rules)
+    server.policy.allow(["Bash(touch *)"], "permissions.allow")
     async with anyio.create_task_group() as tasks:
-        await running.live.apply(running.written({**rules, "http": {"port": 1}}), tasks)
-    assert len(running.policy.rules.allow) == 2
+        await server.live.apply(server.write_settings({**rules, "http": {"port": 1}}), tasks)
+    assert len(server.policy.rules.allow) == 2
 
 
 @pytest.mark.requirement("settings.live.rules")
-async def test_what_waits_for_the_next_start_is_told(environ: dict[str, str], file: Path) -> None:
-    running = Running(file, environ, {})
-    before = running.live.report.settings
-    now = running.written({"http": {"port": 1}, "media": "notice", "permissions": {"deny": ["Edit"]}}).settings
-    assert waiting_for_restart(before, now) == ["media", "http"]
+async def test_settings_that_wait_for_the_next_start_are_named(environ: dict[str, str], file: Path) -> None:
+    server = RunningServer(file, environ, {})
+    before = server.live.report.settings
+    after = server.write_settings({"http": {"port": 1}, "media": "notice", "permissions": {"deny": ["Edit"]}}).settings
+    assert waiting_for_restart(before, after) == ["media", "http"]
     assert waiting_for_restart(before, before) == []

@@ -1,4 +1,4 @@
-"""Files of Qwen Code and Gemini CLI that hold what only they know: one odd thing never takes the rest with it."""
+"""Unusual values in files of Qwen Code and Gemini CLI: one of them never makes the rest of the file unusable."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from server.settings.agent_cli import CliName
+from server.settings.gemini_and_qwen_files import CliName
 from tests.settings_cases import load, refusal
-from tests.unit.settings.agent_cli_files import both, load_cli
+from tests.unit.settings.agent_cli_files import each_cli, load_cli
 from tools.contract.limits import ApprovalMode
 
 Content = dict[str, Any]
@@ -28,11 +28,11 @@ ODD_SERVERS: list[tuple[Any, str]] = [
 ]
 
 
-@both
-@pytest.mark.parametrize(("entry", "why"), ODD_SERVERS, ids=[str(entry) for entry, _ in ODD_SERVERS])
+@each_cli
+@pytest.mark.parametrize(("entry", "reason"), ODD_SERVERS, ids=[str(entry) for entry, _ in ODD_SERVERS])
 @pytest.mark.requirement("settings.agent-cli.served")
-def test_a_server_of_which_nothing_can_be_made_is_left_out_and_the_others_stay(
-    machine: dict[str, str], tmp_path: Path, cli: CliName, entry: Any, why: str
+def test_an_unusable_server_is_left_out_and_the_others_stay(
+    machine: dict[str, str], tmp_path: Path, cli: CliName, entry: Any, reason: str
 ) -> None:
     content = {"mcpServers": {"odd": entry, "good": {"command": "x"}}, "permissions": {"deny": ["Edit"]}}
     report = load_cli(tmp_path / "home", cli, content, machine)
@@ -40,15 +40,15 @@ def test_a_server_of_which_nothing_can_be_made_is_left_out_and_the_others_stay(
     assert report.settings.permissions.deny == ("Edit",)
     assert len(report.warnings) == 1
     assert "mcpServers.odd is not used: " in report.warnings[0]
-    assert why in report.warnings[0]
+    assert reason in report.warnings[0]
 
 
 @pytest.mark.requirement("settings.agent-cli.served")
-def test_such_a_server_in_a_file_of_ours_is_an_error(environ: dict[str, str], file: Path) -> None:
+def test_an_unusable_server_in_an_own_file_is_an_error(environ: dict[str, str], file: Path) -> None:
     assert "mcpServers.odd.type" in refusal(file, {"mcpServers": {"odd": {"type": "sdk"}}}, environ)
 
 
-@both
+@each_cli
 @pytest.mark.requirement("login.settings")
 def test_the_login_of_a_server_is_read_in_every_file(
     machine: dict[str, str], tmp_path: Path, file: Path, cli: CliName
@@ -63,13 +63,13 @@ def test_the_login_of_a_server_is_read_in_every_file(
         assert report.warnings == ()
 
 
-@both
-@pytest.mark.parametrize("written", ["streamable-http", "streamableHttp", "streamable_http"])
+@each_cli
+@pytest.mark.parametrize("transport", ["streamable-http", "streamableHttp", "streamable_http"])
 @pytest.mark.requirement("settings.key-aliases")
 def test_every_spelling_of_streamable_http_is_read_in_every_file(
-    machine: dict[str, str], tmp_path: Path, file: Path, cli: CliName, written: str
+    machine: dict[str, str], tmp_path: Path, file: Path, cli: CliName, transport: str
 ) -> None:
-    content = {"mcpServers": {"a": {"type": written, "url": "https://example.org/mcp"}}}
+    content = {"mcpServers": {"a": {"type": transport, "url": "https://example.org/mcp"}}}
     for report in (load_cli(tmp_path / "home", cli, content, machine), load(file, content, machine)):
         assert report.upstreams["a"].transport == "http"
         assert report.warnings == ()
@@ -78,20 +78,20 @@ def test_every_spelling_of_streamable_http_is_read_in_every_file(
 MODE_KEYS = [("general", "defaultApprovalMode"), ("tools", "approvalMode"), ("approvalMode",)]
 
 
-def nested(path: tuple[str, ...], value: Any) -> Content:
+def nested_content(path: tuple[str, ...], value: Any) -> Content:
     for name in reversed(path):
         value = {name: value}
     return value
 
 
-@both
+@each_cli
 @pytest.mark.parametrize("path", MODE_KEYS, ids=".".join)
 @pytest.mark.parametrize("mode", ["smart", 1, ["plan"], {}], ids=str)
 @pytest.mark.requirement("settings.agent-cli.served")
 def test_a_mode_that_is_not_known_is_ignored_with_a_warning(
     machine: dict[str, str], tmp_path: Path, cli: CliName, path: tuple[str, ...], mode: Any
 ) -> None:
-    report = load_cli(tmp_path / "home", cli, nested(path, mode), machine)
+    report = load_cli(tmp_path / "home", cli, nested_content(path, mode), machine)
     assert report.settings.approval_mode is ApprovalMode.DEFAULT
     assert [warning.partition(": ")[2] for warning in report.warnings] == [
         f"{'.'.join(path)} is ignored: coretools-mcp has no such mode."
@@ -114,26 +114,26 @@ DIFFERING: list[tuple[Content, str]] = [
 ]
 
 
-@both
+@each_cli
 @pytest.mark.parametrize(("content", "pair"), DIFFERING, ids=[pair for _, pair in DIFFERING])
 @pytest.mark.requirement("settings.agent-cli.shapes")
-def test_of_two_translated_keys_that_differ_the_one_in_a_section_counts_with_a_warning(
+def test_the_translated_key_in_a_section_wins_over_a_different_flat_one_with_a_warning(
     machine: dict[str, str], tmp_path: Path, cli: CliName, content: Content, pair: str
 ) -> None:
     report = load_cli(tmp_path / "home", cli, content, machine)
-    found = report.settings
-    assert (found.approval_mode, found.limits.read_lines, found.workspace.respect_git_ignore) in [
+    settings = report.settings
+    assert (settings.approval_mode, settings.limits.read_lines, settings.workspace.respect_git_ignore) in [
         (ApprovalMode.PLAN, 2_000, True),
         (ApprovalMode.DEFAULT, 7, True),
         (ApprovalMode.DEFAULT, 2_000, False),
     ]
-    counting = pair.partition(" and ")[2]
+    winner = pair.partition(" and ")[2]
     assert [warning.partition(": ")[2] for warning in report.warnings] == [
-        f"{pair} mean the same thing but have different values; {counting} is used."
+        f"{pair} mean the same thing but have different values; {winner} is used."
     ]
 
 
-@both
+@each_cli
 @pytest.mark.requirement("settings.agent-cli.shapes")
 def test_translated_keys_that_agree_need_no_warning(machine: dict[str, str], tmp_path: Path, cli: CliName) -> None:
     content: Content = {
@@ -144,7 +144,7 @@ def test_translated_keys_that_agree_need_no_warning(machine: dict[str, str], tmp
     assert load_cli(tmp_path / "home", cli, content, machine).warnings == ()
 
 
-THEIRS: list[tuple[Content, Any]] = [
+CLI_CONTENTS: list[tuple[Content, Any]] = [
     ({"approvalMode": "auto_edit"}, ApprovalMode.AUTO_EDIT),
     ({"tools": {"approvalMode": "autoEdit"}}, ApprovalMode.AUTO_EDIT),
     ({"$version": 2, "$schema": "https://example.org/schema.json"}, None),
@@ -157,23 +157,28 @@ THEIRS: list[tuple[Content, Any]] = [
 ]
 
 
-@pytest.mark.parametrize(("content", "expected"), THEIRS, ids=[str(content) for content, _ in THEIRS])
+@pytest.mark.parametrize(("content", "expected"), CLI_CONTENTS, ids=[str(content) for content, _ in CLI_CONTENTS])
 @pytest.mark.requirement("settings.agent-cli.shapes")
-def test_a_file_of_theirs_that_is_named_on_the_command_line_is_read_like_theirs(
+def test_a_cli_file_that_is_named_on_the_command_line_is_read_like_a_cli_file(
     environ: dict[str, str], file: Path, content: Content, expected: Any
 ) -> None:
     report = load(file, content, environ)
-    found = report.settings
-    values = (found.approval_mode, found.shell.silence_timeout, found.limits.read_chars, found.limits.read_lines)
+    settings = report.settings
+    values = (
+        settings.approval_mode,
+        settings.shell.silence_timeout,
+        settings.limits.read_chars,
+        settings.limits.read_lines,
+    )
     defaults = (ApprovalMode.DEFAULT, 0, 25_000, 2_000)
-    different = [value for value, default in zip(values, defaults, strict=True) if value != default]
-    assert different == ([] if expected is None else [expected])
+    changed_values = [value for value, default in zip(values, defaults, strict=True) if value != default]
+    assert changed_values == ([] if expected is None else [expected])
     assert report.warnings == ()
 
 
 @pytest.mark.parametrize("key", ["truncateToolOutputLines", "truncateToolOutputThreshold"])
 @pytest.mark.requirement("settings.agent-cli.served")
-def test_a_limit_of_theirs_that_is_no_number_is_ignored_with_a_warning(
+def test_a_cli_limit_that_is_not_a_number_is_ignored_with_a_warning(
     environ: dict[str, str], file: Path, key: str
 ) -> None:
     report = load(file, {"tools": {key: "many"}}, environ)
@@ -182,9 +187,9 @@ def test_a_limit_of_theirs_that_is_no_number_is_ignored_with_a_warning(
     ]
 
 
-@both
+@each_cli
 @pytest.mark.requirement("settings.agent-cli.variables")
-def test_variables_are_expanded_in_every_text_of_their_files_and_what_they_hold_is_not_expanded_again(
+def test_variables_are_expanded_once_in_every_text_of_a_cli_file(
     machine: dict[str, str], tmp_path: Path, cli: CliName
 ) -> None:
     content: Content = {
@@ -198,17 +203,17 @@ def test_variables_are_expanded_in_every_text_of_their_files_and_what_they_hold_
         "webSearch": {"provider": [{"type": "tavily", "apiKey": "$TWICE"}]},
     }
     environ = {**machine, "X": "value", "TWICE": "$X"}
-    found = load_cli(tmp_path / "home", cli, content, environ).settings
-    assert found.memory.file_name == ("value.md",)
-    assert found.mcp.excluded == ("value", "$X")
-    server = found.mcp_servers["a"]
+    settings = load_cli(tmp_path / "home", cli, content, environ).settings
+    assert settings.memory.file_name == ("value.md",)
+    assert settings.mcp.excluded == ("value", "$X")
+    server = settings.mcp_servers["a"]
     assert (server.command, server.description, server.include_tools) == ("$X", "value server", ("value",))
     assert dict(server.env) == {"B": "$X"}
-    assert found.tools.discovery_command == ("$X",)
-    assert found.web.search.tavily.api_key == "$X"
+    assert settings.tools.discovery_command == ("$X",)
+    assert settings.web.search.tavily.api_key == "$X"
 
 
-@both
+@each_cli
 @pytest.mark.requirement("settings.agent-cli.variables")
 def test_a_variable_that_is_not_set_stays_as_it_is_written_with_a_warning(
     machine: dict[str, str], tmp_path: Path, cli: CliName
@@ -219,25 +224,25 @@ def test_a_variable_that_is_not_set_stays_as_it_is_written_with_a_warning(
     assert "memory.fileName[0] refers to the environment variable NO, which is not set" in report.warnings[0]
 
 
-@both
+@each_cli
 @pytest.mark.requirement("settings.agent-cli.variables")
-def test_a_rule_that_allows_means_what_it_says_and_one_that_asks_or_refuses_counts_in_both_readings(
+def test_variables_are_not_expanded_in_allow_rules_and_ask_and_deny_rules_apply_in_both_forms(
     machine: dict[str, str], tmp_path: Path, cli: CliName
 ) -> None:
     content: Content = {
         "permissions": {"allow": ["Bash($X)"], "ask": ["Read($X)"], "deny": ["Bash(rm $X)", "Edit"]},
         "tools": {"allowed": ["$X"], "exclude": ["$X"], "core": ["$X"]},
     }
-    found = load_cli(tmp_path / "home", cli, content, {**machine, "X": ""}).settings
-    assert found.permissions.allow == ("Bash($X)",)
-    assert found.permissions.ask == ("Read()", "Read($X)")
-    assert found.permissions.deny == ("Bash(rm )", "Edit", "Bash(rm $X)")
-    assert (found.tools.allowed, found.tools.core) == (("$X",), ("$X",))
-    assert found.tools.exclude == ("$X",)
+    settings = load_cli(tmp_path / "home", cli, content, {**machine, "X": ""}).settings
+    assert settings.permissions.allow == ("Bash($X)",)
+    assert settings.permissions.ask == ("Read()", "Read($X)")
+    assert settings.permissions.deny == ("Bash(rm )", "Edit", "Bash(rm $X)")
+    assert (settings.tools.allowed, settings.tools.core) == (("$X",), ("$X",))
+    assert settings.tools.exclude == ("$X",)
 
 
 @pytest.mark.requirement("settings.agent-cli.variables")
-def test_a_text_of_ours_that_is_not_expanded_stays_as_it_is(environ: dict[str, str], file: Path) -> None:
+def test_a_text_of_an_own_file_that_is_not_expanded_stays_as_it_is(environ: dict[str, str], file: Path) -> None:
     report = load(file, {"memory": {"fileName": "$X.md"}}, {**environ, "X": "value"})
     assert report.settings.memory.file_name == ("$X.md",)
     assert report.warnings == ()

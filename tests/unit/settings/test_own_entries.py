@@ -1,4 +1,4 @@
-"""Which entries start this program or reach it, and that it is never put behind itself."""
+"""Entries that start or reach coretools-mcp itself: it must never become its own upstream."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ OTHERS: list[tuple[str, list[str]]] = [
 
 @pytest.mark.requirement("install.own")
 @each_of(("command", "args"), OURS)
-def test_what_starts_this_program_is_known_however_it_is_spelled(command: str, args: list[str]) -> None:
+def test_a_command_that_starts_this_program_is_recognised_in_every_form(command: str, args: list[str]) -> None:
     assert is_own({"command": command, "args": args}, [])
     assert is_own({"command": {"path": command, "args": args}}, [])
     assert is_own({"command": [command, *args]}, [])
@@ -64,7 +64,7 @@ def test_what_starts_this_program_is_known_however_it_is_spelled(command: str, a
 
 @pytest.mark.requirement("install.own")
 @pytest.mark.parametrize("command", ["npx", ["npx"], {"path": "npx"}])
-def test_an_address_of_this_server_among_the_arguments_is_found_beside_any_form_of_command(command: object) -> None:
+def test_this_servers_address_among_the_arguments_is_found_with_every_form_of_command(command: object) -> None:
     entry = {"command": command, "args": ["mcp-remote", "http://127.0.0.1:8808/mcp"]}
     assert is_own(entry, [8808])
     assert not is_own(entry, [8809])
@@ -72,7 +72,7 @@ def test_an_address_of_this_server_among_the_arguments_is_found_beside_any_form_
 
 @pytest.mark.requirement("install.own")
 @pytest.mark.parametrize(("command", "args"), OTHERS)
-def test_what_only_names_this_program_is_another(command: str, args: list[str]) -> None:
+def test_a_command_that_only_mentions_this_program_is_another_program(command: str, args: list[str]) -> None:
     assert not is_own({"command": command, "args": args}, [8808])
 
 
@@ -101,7 +101,7 @@ def test_what_only_names_this_program_is_another(command: str, args: list[str]) 
         ({"command": 1, "args": {}}, False),
     ],
 )
-def test_what_reaches_this_program_on_this_machine_is_known(entry: dict[str, Any], is_ours: bool) -> None:
+def test_an_entry_that_reaches_this_program_on_this_machine_is_recognised(entry: dict[str, Any], is_ours: bool) -> None:
     assert is_own(entry, [8808, 9000]) is is_ours
 
 
@@ -113,7 +113,7 @@ def test_a_link_to_this_program_is_this_program(tmp_path: Path) -> None:
 
 
 @pytest.mark.requirement("install.own")
-def test_the_options_that_this_program_is_given_are_those_behind_its_name() -> None:
+def test_this_programs_options_are_the_arguments_after_its_name() -> None:
     assert own_options("uvx", ["--from", "x", "coretools-mcp", "--config", "a"]) == ["--config", "a"]
     assert own_options("python", ["-m", "coretools_mcp", "serve"]) == ["serve"]
 
@@ -132,12 +132,12 @@ def test_the_options_that_this_program_is_given_are_those_behind_its_name() -> N
         ({"url": "http://127.0.0.1:8808/mcp"}, True),
     ],
 )
-def test_an_entry_with_the_very_same_settings_is_left_out_with_one_warning_and_a_chain_stays(
+def test_an_entry_that_loads_the_same_settings_is_left_out_and_other_servers_of_this_program_stay(
     tmp_path: Path, entry: dict[str, Any], is_used: bool
 ) -> None:
     file = tmp_path / "settings.json"
-    filled = json.dumps({"mcpServers": {"me": entry}}).replace("{file}", str(file)).replace("{folder}", str(tmp_path))
-    file.write_text(filled)
+    content = json.dumps({"mcpServers": {"me": entry}}).replace("{file}", str(file)).replace("{folder}", str(tmp_path))
+    file.write_text(content)
     report = load_settings([str(file)], {}, {"HOME": str(tmp_path)}, folder=str(tmp_path))
     assert ("me" in report.upstreams) is is_used
     assert len(report.warnings) == (0 if is_used else 1)
@@ -146,9 +146,9 @@ def test_an_entry_with_the_very_same_settings_is_left_out_with_one_warning_and_a
 
 @pytest.mark.requirement("upstreams.own")
 def test_the_users_own_settings_do_not_start_the_server_that_reads_them(tmp_path: Path) -> None:
-    own = tmp_path / ".config/coretools-mcp/settings.json"
-    own.parent.mkdir(parents=True)
-    own.write_text(
+    user_file = tmp_path / ".config/coretools-mcp/settings.json"
+    user_file.parent.mkdir(parents=True)
+    user_file.write_text(
         json.dumps({"mcpServers": {"core": {"command": "/x/bin/coretools-mcp", "args": ["--workspace", "/"]}}})
     )
     report = load_settings([], {}, {"HOME": str(tmp_path)}, folder=str(tmp_path))

@@ -1,4 +1,4 @@
-"""Packages that are fetched at a start: which commands name a version, and what becomes of those that do not."""
+"""Packages that a command downloads at its start: which commands pin a version, and what happens to the others."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import pytest
 
 from server.settings.upstream_entries import unpinned_package
 from tests.tables import each_of
-from tests.unit.settings.test_settings_upstreams import left_out, load
+from tests.unit.settings.test_settings_upstreams import load, reasons_left_out
 
 COMMIT = "a" * 40
 UNPINNED = {
@@ -55,24 +55,24 @@ PINNED = (
 
 @pytest.mark.requirement("settings.pins")
 @each_of("line", [*UNPINNED, *PINNED])
-def test_a_package_without_one_version_is_found_however_it_is_run(line: str) -> None:
+def test_a_package_without_a_pinned_version_is_found_in_every_form_of_command(line: str) -> None:
     command, *args = line.split()
     assert unpinned_package(command, args) == UNPINNED.get(line)
 
 
 @pytest.mark.requirement("settings.pins")
-def test_such_a_server_is_left_out_where_pins_are_required(tmp_path: Path) -> None:
+def test_a_server_without_a_pinned_version_is_left_out_where_pins_are_required(tmp_path: Path) -> None:
     servers = {
         "loose": {"command": "npx", "args": ["-y", "thing"]},
         "pinned": {"command": "npx", "args": ["-y", "thing@${VERSION}"]},
         "remote": {"url": "https://host.example/npx"},
     }
-    usual = load(tmp_path / "a.json", {"mcpServers": servers}, VERSION="1.2.3")
-    assert set(left_out(usual).values()) == {None}
-    strict = load(tmp_path / "b.json", {"mcpServers": servers, "proxy": {"requirePins": True}}, VERSION="1.2.3")
-    assert left_out(strict) == {
+    report = load(tmp_path / "a.json", {"mcpServers": servers}, VERSION="1.2.3")
+    assert set(reasons_left_out(report).values()) == {None}
+    strict_report = load(tmp_path / "b.json", {"mcpServers": servers, "proxy": {"requirePins": True}}, VERSION="1.2.3")
+    assert reasons_left_out(strict_report) == {
         "loose": "Its package thing has no version, but proxy.requirePins requires one.",
         "pinned": None,
         "remote": None,
     }
-    assert any("has no version for its package" in warning for warning in strict.warnings)
+    assert any("has no version for its package" in warning for warning in strict_report.warnings)

@@ -1,4 +1,4 @@
-"""The settings about names: new names that cannot work are refused, and what the command line says becomes settings."""
+"""Settings about the names of tools, and the options on the command line that become settings about tools."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from server.settings.workspace_trust import digest, trust_file, trust_folder
 from tests.settings_cases import load, refusal, write
 
 
-def entry(**more: Any) -> dict[str, Any]:
-    return {"mcpServers": {"hub": {"command": "run", **more}}}
+def entry(**options: Any) -> dict[str, Any]:
+    return {"mcpServers": {"hub": {"command": "run", **options}}}
 
 
 @pytest.mark.requirement("proxy.names.stable")
 @pytest.mark.parametrize(
-    ("rename", "more", "said"),
+    ("rename", "options", "message"),
     [
         ({"a": ""}, {}, 'mcpServers.hub.rename: the new name of "a" must consist of letters, digits, _ and - only'),
         ({"a": "b.c"}, {}, "must consist of letters, digits, _ and - only"),
@@ -31,37 +31,37 @@ def entry(**more: Any) -> dict[str, Any]:
     ],
 )
 def test_a_new_name_that_cannot_work_is_refused(
-    environ: dict[str, str], file: Path, rename: dict[str, str], more: dict[str, str], said: str
+    environ: dict[str, str], file: Path, rename: dict[str, str], options: dict[str, str], message: str
 ) -> None:
-    assert said in refusal(file, entry(rename=rename, **more), environ)
+    assert message in refusal(file, entry(rename=rename, **options), environ)
 
 
 @pytest.mark.requirement("proxy.names.stable")
 @pytest.mark.parametrize(
-    ("rename", "more"),
+    ("rename", "options"),
     [({"a": "x" * 43}, {}), ({"a": "x" * 48}, {"prefix": "none"}), ({"a": "b", "b": "a"}, {}), ({"": "Z9_-"}, {})],
 )
-def test_a_new_name_that_can_work_is_taken(
-    environ: dict[str, str], file: Path, rename: dict[str, str], more: dict[str, str]
+def test_a_new_name_that_can_work_is_accepted(
+    environ: dict[str, str], file: Path, rename: dict[str, str], options: dict[str, str]
 ) -> None:
-    report = load(file, entry(rename=rename, **more), environ)
+    report = load(file, entry(rename=rename, **options), environ)
     assert (dict(report.upstreams["hub"].rename), report.warnings) == (rename, ())
 
 
 @pytest.mark.requirement("proxy.names.stable")
-def test_new_names_of_a_server_that_is_not_used_are_not_looked_at(environ: dict[str, str], file: Path) -> None:
+def test_new_names_of_an_unused_server_are_not_checked(environ: dict[str, str], file: Path) -> None:
     assert load(file, entry(rename={"a": "b c"}, enabled=False), environ).upstreams == {}
 
 
 @pytest.mark.requirement("proxy.names.unprefixed")
-def test_the_setting_for_all_servers_takes_every_prefix_away(environ: dict[str, str], file: Path) -> None:
+def test_the_setting_for_all_servers_removes_every_prefix(environ: dict[str, str], file: Path) -> None:
     servers = {"a": {"command": "run", "prefix": "alias"}, "b": {"command": "run"}}
     report = load(file, {"mcpServers": servers, "proxy": {"prefix": "none"}}, environ)
     assert [upstream.prefix for upstream in report.upstreams.values()] == ["none", "none"]
-    kept = load(file, {"mcpServers": servers}, environ)
-    assert [upstream.prefix for upstream in kept.upstreams.values()] == ["alias", "alias"]
-    # The entries differ, and with them the names change at once.
-    assert waiting_for_restart(kept.settings, report.settings) == []
+    report_with_prefixes = load(file, {"mcpServers": servers}, environ)
+    assert [upstream.prefix for upstream in report_with_prefixes.upstreams.values()] == ["alias", "alias"]
+    # The entries differ. A change of an entry changes the names at once, without a restart.
+    assert waiting_for_restart(report_with_prefixes.settings, report.settings) == []
 
 
 def overrides(*options: str) -> Any:
@@ -70,7 +70,7 @@ def overrides(*options: str) -> Any:
 
 @pytest.mark.requirement("policy.include")
 def test_the_options_about_tools_are_settings() -> None:
-    given = [
+    options = [
         "--no-builtin-tools",
         "--no-prefix",
         "--include-tools",
@@ -81,7 +81,7 @@ def test_the_options_about_tools_are_settings() -> None:
         "--profile",
         "core",
     ]
-    assert overrides(*given) == {
+    assert overrides(*options) == {
         "tools": {"builtIn": False, "profile": "core", "include": ["a", "b", "c"], "exclude": ["d"]},
         "proxy": {"prefix": "none"},
     }
@@ -90,7 +90,7 @@ def test_the_options_about_tools_are_settings() -> None:
 
 @pytest.mark.requirement("policy.include")
 def test_another_server_is_started_with_the_same_options() -> None:
-    given = [
+    options = [
         "--no-builtin-tools",
         "--no-prefix",
         "--include-tools=-x,y",
@@ -100,10 +100,10 @@ def test_another_server_is_started_with_the_same_options() -> None:
         "--config",
         "f",
     ]
-    arguments = parse(["call", *given, "tool"])
-    again = parse(["tools", *server_options(arguments)])
-    assert overrides_of(again) == overrides_of(arguments)
-    assert again.config == ["f"]
+    arguments = parse(["call", *options, "tool"])
+    second_arguments = parse(["tools", *server_options(arguments)])
+    assert overrides_of(second_arguments) == overrides_of(arguments)
+    assert second_arguments.config == ["f"]
 
 
 @pytest.mark.requirement("policy.include")
@@ -114,7 +114,9 @@ def test_a_list_of_no_tools_is_refused(option: str) -> None:
 
 
 @pytest.mark.requirement("policy.include")
-def test_tools_excluded_on_the_command_line_come_to_those_of_the_files(environ: dict[str, str], file: Path) -> None:
+def test_tools_excluded_on_the_command_line_are_added_to_those_of_the_files(
+    environ: dict[str, str], file: Path
+) -> None:
     report = load(file, {"tools": {"exclude": ["edit"]}}, environ, tools={"exclude": ["glob"]})
     assert report.settings.tools.exclude == ("edit", "glob")
 
@@ -124,7 +126,7 @@ def test_a_workspace_neither_switches_built_in_tools_off_nor_chooses_among_tools
     environ: dict[str, str], tmp_path: Path
 ) -> None:
     folder = tmp_path.resolve() / "project"
-    own = Path(
+    settings_file = Path(
         write(
             folder / ".coretools" / "settings.json",
             {"tools": {"builtIn": False, "profile": "core", "include": ["glob"]}},
@@ -132,7 +134,7 @@ def test_a_workspace_neither_switches_built_in_tools_off_nor_chooses_among_tools
     )
     store = trust_file(environ)
     assert store is not None
-    trust_folder(store, str(folder), {".coretools/settings.json": digest(own.read_bytes())})
+    trust_folder(store, str(folder), {".coretools/settings.json": digest(settings_file.read_bytes())})
     report = load_settings([], {}, environ, folder=str(folder))
     tools = report.settings.tools
     assert (tools.built_in, tools.profile, tools.include) == (True, "full", ())
@@ -141,5 +143,5 @@ def test_a_workspace_neither_switches_built_in_tools_off_nor_chooses_among_tools
 
 @pytest.mark.requirement("settings.live.rules")
 def test_switching_built_in_tools_waits_for_the_next_start(environ: dict[str, str], file: Path) -> None:
-    before, now = load(file, {}, environ).settings, load(file, {"tools": {"builtIn": False}}, environ).settings
-    assert waiting_for_restart(before, now) == ["tools.builtIn"]
+    before, after = load(file, {}, environ).settings, load(file, {"tools": {"builtIn": False}}, environ).settings
+    assert waiting_for_restart(before, after) == ["tools.builtIn"]

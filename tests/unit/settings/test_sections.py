@@ -1,4 +1,4 @@
-"""The sections about searching, remembering, agents and custom tools: spellings, shapes, variables, gaps."""
+"""The sections about web search, memory, agents and custom tools: spellings, formats, variables and missing values."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def test_every_spelling_of_a_command_is_split_without_a_shell(
 
 @pytest.mark.requirement("settings.commands")
 @pytest.mark.parametrize("content", SERVER_COMMANDS, ids=json.dumps)
-def test_every_spelling_of_the_server_command_makes_the_server_mcp(
+def test_every_spelling_of_the_server_command_defines_the_server_mcp(
     environ: dict[str, str], file: Path, content: dict[str, Any]
 ) -> None:
     report = load(file, content, environ)
@@ -60,7 +60,7 @@ def test_every_spelling_of_the_server_command_makes_the_server_mcp(
 
 
 @pytest.mark.requirement("settings.commands")
-def test_a_server_of_ones_own_called_mcp_wins_over_the_server_command_with_a_warning(
+def test_a_configured_server_called_mcp_wins_over_the_server_command_with_a_warning(
     environ: dict[str, str], file: Path
 ) -> None:
     report = load(file, {"mcpServerCommand": "x", "mcpServers": {"mcp": {"command": "own"}}}, environ)
@@ -70,17 +70,17 @@ def test_a_server_of_ones_own_called_mcp_wins_over_the_server_command_with_a_war
 
 
 @pytest.mark.requirement("settings.commands")
-@pytest.mark.parametrize("empty", ["", "  ", [], None])
-def test_an_empty_command_is_none(environ: dict[str, str], file: Path, empty: Any) -> None:
-    content = {"tools": {"discoveryCommand": empty}, "mcp": {"serverCommand": empty}}
+@pytest.mark.parametrize("value", ["", "  ", [], None])
+def test_an_empty_command_means_no_command(environ: dict[str, str], file: Path, value: Any) -> None:
+    content = {"tools": {"discoveryCommand": value}, "mcp": {"serverCommand": value}}
     report = load(file, content, environ)
     assert (report.settings.tools.discovery_command, dict(report.upstreams), report.warnings) == (None, {}, ())
 
 
 @pytest.mark.requirement("settings.commands")
 def test_a_command_with_an_open_quote_is_an_error_that_does_not_show_it(environ: dict[str, str], file: Path) -> None:
-    said = refusal(file, {"tools": {"callCommand": "x 'hunter2"}}, environ)
-    assert said == f"{file}: tools.callCommand has an unclosed quote, or a backslash at its end."
+    message = refusal(file, {"tools": {"callCommand": "x 'hunter2"}}, environ)
+    assert message == f"{file}: tools.callCommand has an unclosed quote, or a backslash at its end."
 
 
 @pytest.mark.requirement("settings.commands")
@@ -95,11 +95,11 @@ def test_variables_in_commands_are_expanded_and_one_that_is_not_set_leaves_the_c
     assert "the environment variable NOT_SET, which is not set; the command is not used" in report.warnings[0]
 
 
-# --- Searching ---------------------------------------------------------------------------------------------------
+# --- Web search --------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.requirement("settings.search")
-def test_keys_of_search_providers_come_from_the_settings_and_else_from_the_environment(
+def test_keys_of_search_providers_come_from_the_settings_or_else_from_the_environment(
     environ: dict[str, str], file: Path
 ) -> None:
     variables = {
@@ -118,7 +118,7 @@ def test_keys_of_search_providers_come_from_the_settings_and_else_from_the_envir
 
 
 @pytest.mark.requirement("settings.search")
-def test_a_provider_without_all_that_it_needs_is_not_configured(environ: dict[str, str], file: Path) -> None:
+def test_a_provider_without_everything_that_it_needs_is_not_configured(environ: dict[str, str], file: Path) -> None:
     content = {"web": {"search": {"google": {"apiKey": "k"}, "brave": {"apiKey": "$NOT_SET"}, "default": "brave"}}}
     report = load(file, content, environ)
     assert report.settings.web.search.configured == ()
@@ -140,7 +140,7 @@ def test_qwen_codes_list_of_providers_is_read(environ: dict[str, str], file: Pat
     assert (search.default, search.google.search_engine_id, search.tavily.api_key) == ("google", "b", "c")
 
 
-# --- Remembering -------------------------------------------------------------------------------------------------
+# --- Memory ------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.requirement("settings.memory")
@@ -156,19 +156,17 @@ def test_the_name_of_the_memory_file_may_be_one_name_or_several(
 
 
 @pytest.mark.requirement("settings.memory")
-def test_the_folder_of_the_memory_of_all_projects_starts_from_the_file_or_the_home(
-    environ: dict[str, str], file: Path
-) -> None:
-    relative = load(file, {"memory": {"globalFolder": "notes"}}, environ)
-    assert relative.settings.memory.global_folder == str(file.parent / "notes")
-    home = load(file, {"memory": {"globalFolder": "~/notes"}}, environ)
-    assert home.settings.memory.global_folder == f"{environ['HOME']}/notes"
+def test_the_global_memory_folder_is_relative_to_the_file_or_the_home(environ: dict[str, str], file: Path) -> None:
+    relative_report = load(file, {"memory": {"globalFolder": "notes"}}, environ)
+    assert relative_report.settings.memory.global_folder == str(file.parent / "notes")
+    home_report = load(file, {"memory": {"globalFolder": "~/notes"}}, environ)
+    assert home_report.settings.memory.global_folder == f"{environ['HOME']}/notes"
 
 
 @pytest.mark.requirement("settings.memory")
 def test_no_name_at_all_for_the_memory_file_is_an_error(environ: dict[str, str], file: Path) -> None:
-    said = refusal(file, {"memory": {"fileName": []}}, environ)
-    assert said == f"{file}: memory.fileName is an array, but must be a file name, or an array of them."
+    message = refusal(file, {"memory": {"fileName": []}}, environ)
+    assert message == f"{file}: memory.fileName is an array, but must be a file name, or an array of them."
 
 
 # --- Agents ------------------------------------------------------------------------------------------------------
@@ -203,12 +201,14 @@ def test_an_agent_whose_variable_is_not_set_is_left_out_with_a_warning(environ: 
 @pytest.mark.requirement("settings.variables")
 @pytest.mark.parametrize("command", [{}, {"command": ""}, {"command": None}], ids=json.dumps)
 def test_an_agent_without_a_program_is_an_error(environ: dict[str, str], file: Path, command: dict[str, Any]) -> None:
-    said = refusal(file, {"agents": {"a": command}}, environ)
-    assert said == f"{file}: agents.a.command is missing or empty; name the program that runs the tasks."
+    message = refusal(file, {"agents": {"a": command}}, environ)
+    assert message == f"{file}: agents.a.command is missing or empty; name the program that runs the tasks."
 
 
 @pytest.mark.requirement("lsp.settings")
-def test_a_language_server_without_a_command_or_endings_is_told(environ: dict[str, str], file: Path) -> None:
+def test_a_language_server_without_a_command_or_file_extensions_gets_a_warning(
+    environ: dict[str, str], file: Path
+) -> None:
     ruby = {".rb": "ruby"}
     servers = {
         "a": {"extensionToLanguage": ruby},
@@ -221,7 +221,7 @@ def test_a_language_server_without_a_command_or_endings_is_told(environ: dict[st
     )
 
 
-# --- Reading once ------------------------------------------------------------------------------------------------
+# --- Reading a pipe ----------------------------------------------------------------------------------------------
 
 
 @pytest.mark.requirement("settings.live.streams")
@@ -237,18 +237,18 @@ def test_a_config_file_behind_a_pipe_is_read_once_and_kept(environ: dict[str, st
         report = load_settings([f"/dev/fd/{reading}"], {}, environ)
         assert report.inputs is not None
         write(tmp_path / "home/.config/coretools-mcp/settings.json", {"http": {"port": 1}})
-        again = read_settings(report.inputs)
+        second_report = read_settings(report.inputs)
     finally:
         os.close(reading)
-    assert report.settings.media == again.settings.media == "notice"
-    assert again.settings.http.port == 1
+    assert report.settings.media == second_report.settings.media == "notice"
+    assert second_report.settings.http.port == 1
 
 
-# --- As tools are given them -------------------------------------------------------------------------------------
+# --- Settings for tools -------------------------------------------------------------------------------------------
 
 
 @pytest.mark.requirement("settings.memory")
-def test_the_sections_become_what_tools_are_given(environ: dict[str, str], file: Path) -> None:
+def test_the_sections_are_converted_for_the_tools(environ: dict[str, str], file: Path) -> None:
     content = {
         "web": {
             "allowPrivateHosts": ["wiki.local"],
@@ -270,9 +270,14 @@ def test_the_sections_become_what_tools_are_given(environ: dict[str, str], file:
     assert (rules.allow_private_hosts, rules.allowed_ports) == (("wiki.local",), (8080,))
     search = report.settings.web.search.for_tools()
     assert search.names == ("tavily", "google", "searxng")
-    asked = search.provider(None)
-    assert asked is not None
-    assert (asked.name, asked.url, asked.api_key, asked.search_engine_id) == ("google", "http://127.0.0.1:1/", "k", "e")
+    provider = search.provider(None)
+    assert provider is not None
+    assert (provider.name, provider.url, provider.api_key, provider.search_engine_id) == (
+        "google",
+        "http://127.0.0.1:1/",
+        "k",
+        "e",
+    )
     memory = report.settings.memory.for_tools(report.own_folder)
     assert (memory.file_name, memory.section) == ("ONE.md", "Notes")
     assert memory.global_folder == f"{environ['HOME']}/.config/coretools-mcp"

@@ -167,8 +167,8 @@ def test_without_any_settings_every_default_is_the_documented_one(environ: dict[
 @pytest.mark.requirement("settings.defaults")
 def test_an_entry_with_only_a_command_has_the_documented_defaults(environ: dict[str, str], file: Path) -> None:
     report = load(file, {"mcpServers": {"a": {"command": "run"}}}, environ)
-    dumped = report.settings.mcp_servers["a"].model_dump(mode="json", by_alias=True)
-    assert dumped == {"command": "run", **ENTRY_DEFAULTS}
+    entry = report.settings.mcp_servers["a"].model_dump(mode="json", by_alias=True)
+    assert entry == {"command": "run", **ENTRY_DEFAULTS}
 
 
 @pytest.mark.requirement("settings.defaults")
@@ -220,52 +220,52 @@ def test_a_later_layer_wins_and_every_value_names_its_source(environ: dict[str, 
 
 @pytest.mark.requirement("settings.merge")
 def test_the_order_of_the_command_line_decides_between_files(environ: dict[str, str], tmp_path: Path) -> None:
-    one = write(tmp_path / "1.json", {"http": {"port": 1}})
-    two = write(tmp_path / "2.json", {"http": {"port": 2}})
-    assert load_settings([one, two], {}, environ).settings.http.port == 2
-    assert load_settings([two, one], {}, environ).settings.http.port == 1
+    first_file = write(tmp_path / "1.json", {"http": {"port": 1}})
+    second_file = write(tmp_path / "2.json", {"http": {"port": 2}})
+    assert load_settings([first_file, second_file], {}, environ).settings.http.port == 2
+    assert load_settings([second_file, first_file], {}, environ).settings.http.port == 1
 
 
 @pytest.mark.requirement("settings.merge")
 def test_a_later_entry_replaces_an_earlier_one_with_the_same_alias_as_a_whole(
     environ: dict[str, str], tmp_path: Path
 ) -> None:
-    one = write(
+    first_file = write(
         tmp_path / "1.json",
         {"mcpServers": {"a b": {"command": "old", "env": {"X": "1"}, "trust": True}, "z": {"command": "z"}}},
     )
-    two = write(tmp_path / "2.json", {"mcpServers": {"new": {"command": "n"}, "a-b": {"command": "new"}}})
-    report = load_settings([one, two], {}, environ)
+    second_file = write(tmp_path / "2.json", {"mcpServers": {"new": {"command": "n"}, "a-b": {"command": "new"}}})
+    report = load_settings([first_file, second_file], {}, environ)
     assert list(report.settings.mcp_servers) == ["a-b", "z", "new"]
     entry = report.settings.mcp_servers["a-b"]
     assert (entry.command, dict(entry.env), entry.trust) == ("new", {}, False)
-    assert [(found.alias, found.name, found.source) for found in report.entries] == [
-        ("a-b", "a-b", two),
-        ("z", "z", one),
-        ("new", "new", two),
+    assert [(listed_entry.alias, listed_entry.name, listed_entry.source) for listed_entry in report.entries] == [
+        ("a-b", "a-b", second_file),
+        ("z", "z", first_file),
+        ("new", "new", second_file),
     ]
     assert sources(report) == {
-        "mcpServers.a-b.command": two,
-        "mcpServers.z.command": one,
-        "mcpServers.new.command": two,
+        "mcpServers.a-b.command": second_file,
+        "mcpServers.z.command": first_file,
+        "mcpServers.new.command": second_file,
     }
 
 
 @pytest.mark.requirement("settings.merge")
-def test_an_empty_section_is_no_source_of_what_a_later_file_puts_into_it(
+def test_an_empty_section_is_not_the_source_of_values_from_a_later_file(
     environ: dict[str, str], tmp_path: Path
 ) -> None:
-    one = write(tmp_path / "1.json", {"http": {}, "mcpServers": {}})
-    two = write(tmp_path / "2.json", {"http": {"port": 1}, "mcpServers": {"a": {"command": "x"}}})
-    report = load_settings([one, two], {}, environ)
-    assert sources(report) == {"http.port": two, "mcpServers.a.command": two}
+    first_file = write(tmp_path / "1.json", {"http": {}, "mcpServers": {}})
+    second_file = write(tmp_path / "2.json", {"http": {"port": 1}, "mcpServers": {"a": {"command": "x"}}})
+    report = load_settings([first_file, second_file], {}, environ)
+    assert sources(report) == {"http.port": second_file, "mcpServers.a.command": second_file}
 
 
 @pytest.mark.requirement("settings.merge")
-def test_null_puts_a_key_back_to_its_default_where_null_is_a_value(environ: dict[str, str], tmp_path: Path) -> None:
-    one = write(tmp_path / "1.json", {"confirmation": {"whenUnavailable": "deny"}})
-    two = write(tmp_path / "2.json", {"confirmation": {"whenUnavailable": None}})
-    assert load_settings([one, two], {}, environ).settings.confirmation.when_unavailable is None
+def test_null_resets_a_key_whose_default_is_null(environ: dict[str, str], tmp_path: Path) -> None:
+    first_file = write(tmp_path / "1.json", {"confirmation": {"whenUnavailable": "deny"}})
+    second_file = write(tmp_path / "2.json", {"confirmation": {"whenUnavailable": None}})
+    assert load_settings([first_file, second_file], {}, environ).settings.confirmation.when_unavailable is None
 
 
 @pytest.mark.requirement("settings.merge")
@@ -276,7 +276,7 @@ def test_merging_leaves_the_given_overrides_alone(environ: dict[str, str], file:
     assert json.dumps(overrides) == before
 
 
-# --- Keys that are not known, or known otherwise -----------------------------------------------------------------
+# --- Unknown keys and other spellings ----------------------------------------------------------------------------
 @pytest.mark.requirement("settings.keys")
 def test_a_key_cannot_break_a_line_of_the_log(environ: dict[str, str], file: Path) -> None:
     report = load(file, {"evil\nINFO fine": 1, "x" * 1000: 1, "\x1b[31m": 1, "": 1}, environ)
@@ -285,7 +285,7 @@ def test_a_key_cannot_break_a_line_of_the_log(environ: dict[str, str], file: Pat
 
 
 @pytest.mark.requirement("settings.keys")
-def test_unknown_keys_are_warned_of_with_file_and_path_and_the_nearest_key(environ: dict[str, str], file: Path) -> None:
+def test_unknown_keys_get_warnings_with_file_and_path_and_the_nearest_key(environ: dict[str, str], file: Path) -> None:
     content: dict[str, Any] = {
         "mcpservers": {},
         "zzz": 1,
@@ -295,8 +295,8 @@ def test_unknown_keys_are_warned_of_with_file_and_path_and_the_nearest_key(envir
     }
     report = load(file, content, environ)
     assert sorted(report.warnings) == sorted(
-        f"{file}: {said}"
-        for said in (
+        f"{file}: {warning}"
+        for warning in (
             "mcpservers is not a known key and is ignored. Did you mean mcpServers?",
             "zzz is not a known key and is ignored.",
             "http.prot is not a known key and is ignored. Did you mean http.port?",
@@ -350,13 +350,13 @@ def test_other_spellings_mean_the_same_key(
     environ: dict[str, str], file: Path, content: dict[str, Any], canonical: str
 ) -> None:
     report = load(file, content, environ)
-    made = {"mcpServers.mcp.command", "mcpServers.mcp.args"} if canonical == "mcp.serverCommand" else set[str]()
-    assert sources(report) == dict.fromkeys({canonical, *made}, str(file))
+    server_keys = {"mcpServers.mcp.command", "mcpServers.mcp.args"} if canonical == "mcp.serverCommand" else set[str]()
+    assert sources(report) == dict.fromkeys({canonical, *server_keys}, str(file))
     assert not any("not a known key" in warning for warning in report.warnings)
 
 
 @pytest.mark.requirement("settings.key-aliases")
-def test_of_two_spellings_that_differ_ours_counts_with_a_warning(environ: dict[str, str], file: Path) -> None:
+def test_the_own_spelling_wins_over_a_different_one_with_a_warning(environ: dict[str, str], file: Path) -> None:
     report = load(file, {"tools": {"approvalMode": "auto-edit"}, "approvalMode": "plan"}, environ)
     assert report.settings.approval_mode is ApprovalMode.PLAN
     assert report.warnings == (
@@ -365,12 +365,12 @@ def test_of_two_spellings_that_differ_ours_counts_with_a_warning(environ: dict[s
             "approvalMode is used."
         ),
     )
-    equal = load(file, {"tools": {"approvalMode": "plan"}, "approvalMode": "plan"}, environ)
-    assert equal.warnings == ()
+    equal_report = load(file, {"tools": {"approvalMode": "plan"}, "approvalMode": "plan"}, environ)
+    assert equal_report.warnings == ()
 
 
 @pytest.mark.requirement("settings.key-aliases")
-def test_another_spelling_below_something_that_is_no_section_is_told_as_that(
+def test_a_section_that_is_no_object_is_reported_even_if_a_flat_key_belongs_to_it(
     environ: dict[str, str], file: Path
 ) -> None:
     assert "tools is a string, but must be an object." in refusal(file, {"tools": "x", "coreTools": ["y"]}, environ)
@@ -406,7 +406,7 @@ def test_every_kind_of_value_arrives(environ: dict[str, str], file: Path) -> Non
 
 
 @pytest.mark.requirement("settings.bad-values")
-def test_wrong_values_of_several_sections_are_told_together(environ: dict[str, str], file: Path) -> None:
+def test_wrong_values_of_several_sections_are_reported_together(environ: dict[str, str], file: Path) -> None:
     content = {"limits": {"readLines": "many"}, "http": {"tokens": {"one": "TOKEN"}}}
     first, second = refusal(file, content, environ).splitlines()
     assert "limits.readLines is" in first
@@ -418,13 +418,13 @@ def test_wrong_values_of_several_sections_are_told_together(environ: dict[str, s
 def test_a_value_of_another_type_is_an_error_that_names_file_key_and_what_is_expected(
     environ: dict[str, str], file: Path, key: KeyDescription
 ) -> None:
-    wrong: Any = 1.5 if isinstance(key.default, dict) else {"wrong": True}
-    said = refusal(file, settings_with(key, wrong), environ).splitlines()[0]
+    wrong_value: Any = 1.5 if isinstance(key.default, dict) else {"wrong": True}
+    message = refusal(file, settings_with(key, wrong_value), environ).splitlines()[0]
     path = key.path.replace("NAME", "chosen")
-    shown = "an object" if isinstance(wrong, dict) else "a number" if is_secret(key) else "1.5"
+    value_text = "an object" if isinstance(wrong_value, dict) else "a number" if is_secret(key) else "1.5"
     if key.path in ("mcpServers", "http.tokens", "http.oauth.principals", "agents", "lsp.servers"):
-        shown = "a number"
-    assert said == f"{file}: {path} is {shown}, but must be {key.type}."
+        value_text = "a number"
+    assert message == f"{file}: {path} is {value_text}, but must be {key.type}."
 
 
 def is_secret(key: KeyDescription) -> bool:
@@ -466,30 +466,34 @@ def is_secret(key: KeyDescription) -> bool:
 def test_values_out_of_bounds_are_errors(
     environ: dict[str, str], file: Path, content: dict[str, Any], expected: str
 ) -> None:
-    said = refusal(file, content, environ)
-    assert said.startswith(f"{file}: ")
-    assert expected in said
+    message = refusal(file, content, environ)
+    assert message.startswith(f"{file}: ")
+    assert expected in message
 
 
 @pytest.mark.requirement("settings.bad-values")
 def test_the_error_names_the_file_that_gave_the_value(environ: dict[str, str], tmp_path: Path) -> None:
-    one = write(tmp_path / "1.json", {"http": {"port": "bad"}})
-    two = write(tmp_path / "2.json", {"http": {"host": "fine"}, "log": {"level": "bad"}})
-    with pytest.raises(SettingsError) as caught:
-        load_settings([one, two], {"media": "bad"}, environ)
-    assert [problem.partition(": ")[0] for problem in caught.value.problems] == ["command line", one, two]
+    first_file = write(tmp_path / "1.json", {"http": {"port": "bad"}})
+    second_file = write(tmp_path / "2.json", {"http": {"host": "fine"}, "log": {"level": "bad"}})
+    with pytest.raises(SettingsError) as error_info:
+        load_settings([first_file, second_file], {"media": "bad"}, environ)
+    assert [problem.partition(": ")[0] for problem in error_info.value.problems] == [
+        "command line",
+        first_file,
+        second_file,
+    ]
 
 
 @pytest.mark.requirement("settings.bad-values")
-def test_everything_that_is_wrong_is_told_at_once_up_to_a_bound(environ: dict[str, str], file: Path) -> None:
+def test_all_problems_are_reported_at_once_up_to_a_limit(environ: dict[str, str], file: Path) -> None:
     content: dict[str, Any] = {"mcpServers": {"a": "x", "b  c": {}, "b--c": {}}, "http": {"port": -1}}
-    told = refusal(file, content, environ).splitlines()
+    lines = refusal(file, content, environ).splitlines()
     words = ("would both be called", "mcpServers.a is a string", "http.port is -1", "b--c has no command")
-    assert all(word in line for word, line in zip(words, told, strict=True))
-    many = {"mcpServers": {f"s{number}": 1 for number in range(50)}}
-    told = refusal(file, many, environ).splitlines()
-    assert len(told) == 21
-    assert told[-1] == "There are 30 more problems."
+    assert all(word in line for word, line in zip(words, lines, strict=True))
+    content_with_many_problems = {"mcpServers": {f"s{number}": 1 for number in range(50)}}
+    lines = refusal(file, content_with_many_problems, environ).splitlines()
+    assert len(lines) == 21
+    assert lines[-1] == "There are 30 more problems."
 
 
 # --- Folders, limits, start-up -----------------------------------------------------------------------------------
@@ -501,13 +505,15 @@ def test_a_root_on_the_command_line_need_not_be_utf_8(environ: dict[str, str], t
     report = load(tmp_path / "mcp.json", {"shell": {"timeout": 1000}}, environ, workspace={"roots": roots})
     assert report.settings.workspace.roots == tuple(roots)
     assert report.settings.shell.timeout == 1000
-    with pytest.raises(UnusableSettingsError) as caught:
+    with pytest.raises(UnusableSettingsError) as error_info:
         load(tmp_path / "mcp.json", {"shell": {"timeout": "soon"}}, environ, workspace={"roots": roots})
-    assert caught.value.report.settings.workspace.roots == tuple(roots)
+    assert error_info.value.report.settings.workspace.roots == tuple(roots)
 
 
 @pytest.mark.requirement("settings.roots")
-def test_roots_in_a_file_start_from_its_folder_or_the_home_folder(environ: dict[str, str], tmp_path: Path) -> None:
+def test_relative_roots_in_a_file_start_from_its_folder_or_the_home_folder(
+    environ: dict[str, str], tmp_path: Path
+) -> None:
     roots = ["sub/../here", ".", "~", "~/code", "/abs/./x/"]
     report = load(tmp_path / "etc/mcp.json", {"workspace": {"roots": roots}}, environ)
     etc, home = f"{tmp_path}/etc", f"{tmp_path}/home"
@@ -515,7 +521,7 @@ def test_roots_in_a_file_start_from_its_folder_or_the_home_folder(environ: dict[
 
 
 @pytest.mark.requirement("settings.roots")
-def test_roots_start_from_the_working_folder_where_nothing_else_says_so(
+def test_other_relative_roots_start_from_the_working_folder(
     environ: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
@@ -527,10 +533,10 @@ def test_roots_start_from_the_working_folder_where_nothing_else_says_so(
 
 @pytest.mark.requirement("settings.roots")
 @pytest.mark.parametrize("root", ["", "  ", "a\0b"])
-def test_a_root_that_no_folder_can_be_is_an_error(environ: dict[str, str], file: Path, root: str) -> None:
-    said = refusal(file, {"workspace": {"roots": ["/fine", root]}}, environ)
+def test_a_root_that_cannot_be_a_path_is_an_error(environ: dict[str, str], file: Path, root: str) -> None:
+    message = refusal(file, {"workspace": {"roots": ["/fine", root]}}, environ)
     assert (
-        said
+        message
         == f"{file}: workspace.roots is blank or contains a NUL character, so it is not a valid path; name a folder."
     )
 
@@ -546,14 +552,14 @@ def test_limits_become_the_limits_of_tools(environ: dict[str, str], file: Path) 
         "readManyFiles": 5,
         "readManyChars": 6,
     }
-    given = load(file, {"limits": content}, environ).settings.limits.for_tools()
-    assert given == Limits(
+    limits = load(file, {"limits": content}, environ).settings.limits.for_tools()
+    assert limits == Limits(
         read_lines=1, read_chars=2, list_entries=3, grep_matches=4, read_many_files=5, read_many_chars=6
     )
 
 
 @pytest.mark.requirement("settings.defaults")
-def test_models_can_be_made_by_attribute_names() -> None:
+def test_models_can_be_created_with_attribute_names() -> None:
     assert Settings(http=HttpSettings(allowed_hosts=("a",))).http.allowed_hosts == ("a",)
 
 
@@ -570,8 +576,10 @@ def test_loading_imports_nothing_that_only_errors_need(environ: dict[str, str], 
         "print(*sorted(set(sys.modules) - before))"
     )
     command = [sys.executable, "-c", code, str(file), environ["HOME"]]
-    done = subprocess.run(command, capture_output=True, text=True, check=True, cwd=Path(__file__).parents[2])
-    loaded = done.stdout.split()
-    assert "server.settings.load" in loaded
-    foreign = [name for name in loaded if not name.startswith(("server", "tools", "json", "_json", "pydantic"))]
-    assert foreign == []
+    process = subprocess.run(command, capture_output=True, text=True, check=True, cwd=Path(__file__).parents[2])
+    modules = process.stdout.split()
+    assert "server.settings.load" in modules
+    foreign_modules = [
+        name for name in modules if not name.startswith(("server", "tools", "json", "_json", "pydantic"))
+    ]
+    assert foreign_modules == []

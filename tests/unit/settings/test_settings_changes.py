@@ -1,4 +1,4 @@
-"""Changes of a settings file: what else is in it stays as it is, and it is written as a whole or not at all."""
+"""Edits of a settings file: everything else in it stays unchanged, and it is written completely or not at all."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ def read(text: str) -> dict[str, Any]:
     return parse(text.encode(), "test", Diagnostics())
 
 
-def edited(text: str) -> str:
+def with_rules(text: str) -> str:
     return with_items(text.encode(), "permissions", "allow", RULES).decode()
 
 
 def is_kept(before: str, after: str) -> bool:
-    """Whether everything but blanks is still there, in its order."""
-    left = iter(after)
-    return all(character in left for character in before if not character.isspace())
+    """Return whether all characters except blanks are still there, in the same order."""
+    characters = iter(after)
+    return all(character in characters for character in before if not character.isspace())
 
 
 @pytest.mark.requirement("rules.saved")
@@ -59,27 +59,27 @@ def is_kept(before: str, after: str) -> bool:
 )
 def test_texts_are_added_and_everything_else_stays(text: str) -> None:
     before = read(text)
-    after_text = edited(text)
+    after_text = with_rules(text)
     after = read(after_text)
-    kept: list[str] = before.get("permissions", {}).pop("allow", []) if "permissions" in before else []
-    assert after["permissions"].pop("allow") == [*kept, *RULES]
+    old_rules: list[str] = before.get("permissions", {}).pop("allow", []) if "permissions" in before else []
+    assert after["permissions"].pop("allow") == [*old_rules, *RULES]
     before.setdefault("permissions", {})
     assert after == before
     assert is_kept(text, after_text)
-    assert edited(after_text) == after_text
+    assert with_rules(after_text) == after_text
 
 
 @pytest.mark.requirement("rules.saved")
-def test_a_text_that_is_there_is_not_added_again() -> None:
+def test_an_existing_text_is_not_added_again() -> None:
     text = f'{{"permissions": {{"allow": ["{RULES[1]}"]}}}}'
-    assert read(edited(text))["permissions"]["allow"] == [RULES[1], RULES[0]]
+    assert read(with_rules(text))["permissions"]["allow"] == [RULES[1], RULES[0]]
 
 
 @pytest.mark.requirement("rules.saved")
 @pytest.mark.parametrize("text", ["[]", "{", '{"permissions": []}', '{"permissions": {"allow": "x"}}', "// alone"])
-def test_a_file_without_such_a_list_is_refused(text: str) -> None:
+def test_a_file_to_which_the_list_cannot_be_added_is_refused(text: str) -> None:
     with pytest.raises(SettingsError):
-        edited(text)
+        with_rules(text)
 
 
 def servers(content: bytes) -> dict[str, Any]:
@@ -102,14 +102,14 @@ def servers(content: bytes) -> dict[str, Any]:
 def test_an_entry_is_added_and_everything_else_stays(before: bytes) -> None:
     after = with_entries(before, "mcpServers", NEW)
     assert servers(after)["new"] == NEW["new"]
-    # What was there is there still, in its order: taking the new bytes away gives the old ones.
+    # The old content is a subsequence of the new content: removing the added bytes gives the old file.
     position = 0
     for byte in before:
         position = after.index(byte, position) + 1
 
 
 @pytest.mark.requirement("settings.editing.entries")
-def test_an_entry_that_is_there_is_replaced_in_its_place() -> None:
+def test_an_existing_entry_is_replaced_in_its_place() -> None:
     before = b'{"mcpServers": {"a": {"command": "a"}, /* old */ "new": {"url": "u"}, "z": {"command": "z"}}} // end'
     after = with_entries(before, "mcpServers", NEW)
     assert list(servers(after)) == ["a", "new", "z"]
@@ -127,14 +127,14 @@ def test_several_entries_and_names_that_json_has_to_escape() -> None:
 
 @pytest.mark.requirement("settings.editing.entries")
 @pytest.mark.parametrize("content", [b"[]", b"{", json.dumps({"mcpServers": []}).encode()])
-def test_entries_are_not_put_into_what_cannot_be_read_as_settings(content: bytes) -> None:
+def test_entries_are_not_added_to_a_file_that_is_not_a_valid_settings_file(content: bytes) -> None:
     with pytest.raises(SettingsError):
         with_entries(content, "mcpServers", NEW)
 
 
 @pytest.mark.requirement("rules.saved")
 @pytest.mark.parametrize("text", ["[]", "{", "\xff", '{"permissions": []}', '{"permissions": {"allow": "x"}}'])
-def test_rules_are_not_saved_in_what_cannot_be_read_as_settings(tmp_path: Path, text: str) -> None:
+def test_rules_are_not_saved_in_a_file_that_is_not_a_valid_settings_file(tmp_path: Path, text: str) -> None:
     file = tmp_path / "settings.json"
     file.write_text(text, "latin-1")
     with pytest.raises(ToolError):
@@ -144,20 +144,20 @@ def test_rules_are_not_saved_in_what_cannot_be_read_as_settings(tmp_path: Path, 
 
 @pytest.mark.requirement("rules.saved")
 def test_the_file_keeps_its_mode_and_a_link_stays_a_link(tmp_path: Path) -> None:
-    real = tmp_path / "dotfiles.json"
-    real.write_text("{}")
-    real.chmod(0o600)
+    real_file = tmp_path / "dotfiles.json"
+    real_file.write_text("{}")
+    real_file.chmod(0o600)
     link = tmp_path / "settings.json"
-    link.symlink_to(real)
+    link.symlink_to(real_file)
     assert anyio.run(SavedRules(str(link)).save, RULES) == "permissions.allow"
     assert link.is_symlink()
-    assert json.loads(real.read_text())["permissions"]["allow"] == RULES
-    assert real.stat().st_mode & 0o777 == 0o600
+    assert json.loads(real_file.read_text())["permissions"]["allow"] == RULES
+    assert real_file.stat().st_mode & 0o777 == 0o600
     assert sorted(os.listdir(tmp_path)) == ["dotfiles.json", "settings.json"]
 
 
 @pytest.mark.requirement("rules.saved")
-def test_a_file_that_has_to_be_made_is_closed_to_others_as_its_folder_is(tmp_path: Path) -> None:
+def test_a_file_that_has_to_be_created_is_private_and_so_is_its_folder(tmp_path: Path) -> None:
     file = tmp_path / "made" / "settings.json"
     anyio.run(SavedRules(str(file)).save, RULES)
     assert json.loads(file.read_text()) == {"permissions": {"allow": RULES}}
@@ -167,34 +167,34 @@ def test_a_file_that_has_to_be_made_is_closed_to_others_as_its_folder_is(tmp_pat
 
 
 @pytest.mark.requirement("rules.saved")
-@pytest.mark.parametrize("in_the_way", ["a folder", "a file above it", "a folder that cannot be made", "no settings"])
-def test_why_nothing_was_saved_is_told_without_a_path_and_with_a_way_out(tmp_path: Path, in_the_way: str) -> None:
+@pytest.mark.parametrize("obstacle", ["a folder", "a file above it", "a folder that cannot be made", "no settings"])
+def test_the_message_about_a_failed_save_names_no_path_and_a_way_out(tmp_path: Path, obstacle: str) -> None:
     file = tmp_path / "above" / "settings.json"
-    if in_the_way == "a folder":
+    if obstacle == "a folder":
         file.mkdir(parents=True)
-    elif in_the_way == "a file above it":
+    elif obstacle == "a file above it":
         file.parent.write_text("x")
-    elif in_the_way == "no settings":
+    elif obstacle == "no settings":
         file.parent.mkdir()
         file.write_text("{")
     else:
         file = tmp_path / ("x" * 300) / "settings.json"
-    with pytest.raises(ToolError) as caught:
+    with pytest.raises(ToolError) as error_info:
         anyio.run(SavedRules(str(file)).save, RULES)
-    assert caught.value.code is ToolErrorType.FILE_WRITE_FAILURE
-    assert str(tmp_path) not in caught.value.message
-    assert "settings.json" not in caught.value.message
-    assert "permissions.allow there by hand" in caught.value.message
+    assert error_info.value.code is ToolErrorType.FILE_WRITE_FAILURE
+    assert str(tmp_path) not in error_info.value.message
+    assert "settings.json" not in error_info.value.message
+    assert "permissions.allow there by hand" in error_info.value.message
 
 
-async def _save_many(saved: SavedRules) -> None:
+async def _save_many(rule_store: SavedRules) -> None:
     async with anyio.create_task_group() as group:
         for number in range(20):
-            group.start_soon(saved.save, [f"Bash(command{number} *)"])
+            group.start_soon(rule_store.save, [f"Bash(command{number} *)"])
 
 
 @pytest.mark.requirement("rules.saved")
-def test_rules_saved_at_once_are_all_there(tmp_path: Path) -> None:
+def test_rules_that_are_saved_concurrently_are_all_kept(tmp_path: Path) -> None:
     file = tmp_path / "settings.json"
     file.write_text("{}")
     anyio.run(_save_many, SavedRules(str(file)))

@@ -1,4 +1,4 @@
-"""Settings files: where they are, and what is no settings file."""
+"""Settings files: where they are, and which files are refused."""
 
 from __future__ import annotations
 
@@ -28,8 +28,8 @@ from tools.contract.limits import MediaHandling
     ],
     ids=["home", "xdg", "relative xdg", "empty xdg", "windows", "windows without appdata"],
 )
-@pytest.mark.skipif(sys.platform == "win32", reason="the paths are spelled for POSIX")
-def test_the_user_file_stands_in_the_users_configuration_folder(
+@pytest.mark.skipif(sys.platform == "win32", reason="not run: the expected paths are POSIX paths")
+def test_the_user_file_is_in_the_users_configuration_folder(
     environ: dict[str, str], platform: str, expected: str | None
 ) -> None:
     assert user_file(environ, platform) == expected
@@ -48,9 +48,9 @@ def test_the_user_file_is_read_if_it_is_there(environ: dict[str, str], tmp_path:
 def test_a_user_file_that_cannot_be_read_is_an_error(environ: dict[str, str], tmp_path: Path) -> None:
     folder = tmp_path / "home/.config/coretools-mcp/settings.json"
     folder.mkdir(parents=True)
-    with pytest.raises(SettingsError, match="cannot be read: it is a folder") as caught:
+    with pytest.raises(SettingsError, match="cannot be read: it is a folder") as error_info:
         load_settings([], {}, environ)
-    assert str(folder) in str(caught.value)
+    assert str(folder) in str(error_info.value)
 
 
 @pytest.mark.requirement("settings.files")
@@ -61,10 +61,10 @@ def test_a_configuration_folder_that_is_a_file_counts_as_no_user_file(environ: d
 
 @pytest.mark.requirement("settings.files")
 def test_a_config_file_that_is_not_there_is_an_error(environ: dict[str, str], tmp_path: Path) -> None:
-    missing = str(tmp_path / "missing.json")
-    with pytest.raises(SettingsError, match="it does not exist") as caught:
-        load_settings([missing], {}, environ)
-    assert str(caught.value).startswith(missing)
+    missing_file = str(tmp_path / "missing.json")
+    with pytest.raises(SettingsError, match="it does not exist") as error_info:
+        load_settings([missing_file], {}, environ)
+    assert str(error_info.value).startswith(missing_file)
 
 
 @pytest.mark.requirement("settings.files")
@@ -89,24 +89,24 @@ def test_comments_are_allowed_and_strings_that_look_like_them_are_kept(environ: 
 
 
 @pytest.mark.requirement("settings.json")
-@pytest.mark.parametrize("opened", ["/* no end\n }", "/*/"])
+@pytest.mark.parametrize("comment", ["/* no end\n }", "/*/"])
 def test_a_comment_that_is_never_closed_is_named_with_its_line(
-    environ: dict[str, str], file: Path, opened: str
+    environ: dict[str, str], file: Path, comment: str
 ) -> None:
-    said = refusal(file, f"{{\n\n {opened}", environ)
-    assert said == f"{file}: the comment that begins on line 3 is never closed with */."
+    message = refusal(file, f"{{\n\n {comment}", environ)
+    assert message == f"{file}: the comment that begins on line 3 is never closed with */."
 
 
 @pytest.mark.requirement("settings.json")
 def test_broken_json_is_named_with_line_and_column_of_the_file_as_it_is(environ: dict[str, str], file: Path) -> None:
-    said = refusal(file, '{ // comment\n  /* one\n     two */ "media" "inline"\n}', environ)
-    where = "line 3, column 21: check for something missing or extra there."
-    assert said == f"{file}: this file is not valid JSON at {where}"
+    message = refusal(file, '{ // comment\n  /* one\n     two */ "media" "inline"\n}', environ)
+    position = "line 3, column 21: check for something missing or extra there."
+    assert message == f"{file}: this file is not valid JSON at {position}"
 
 
 @pytest.mark.requirement("settings.json")
 @pytest.mark.parametrize("content", [b"", b" \n\t\n", b"\xef\xbb\xbf", b"\xef\xbb\xbf\r\n"])
-def test_a_blank_file_says_nothing(environ: dict[str, str], file: Path, content: bytes) -> None:
+def test_a_blank_file_sets_nothing(environ: dict[str, str], file: Path, content: bytes) -> None:
     file.write_bytes(content)
     report = load_settings([str(file)], {}, environ)
     assert (report.given, report.warnings, report.files) == ((), (), (str(file),))
@@ -138,10 +138,10 @@ def test_a_file_that_is_no_settings_file_is_an_error_that_says_why(
     environ: dict[str, str], file: Path, content: bytes, expected: str
 ) -> None:
     file.write_bytes(content)
-    with pytest.raises(SettingsError) as caught:
+    with pytest.raises(SettingsError) as error_info:
         load_settings([str(file)], {}, environ)
-    assert str(caught.value).startswith(f"{file}: ")
-    assert expected in str(caught.value)
+    assert str(error_info.value).startswith(f"{file}: ")
+    assert expected in str(error_info.value)
 
 
 @pytest.mark.requirement("settings.json")
@@ -172,5 +172,5 @@ for piece in ('\\\\"', '\\"\\\\', '/', '/*/', ',', ', ', '{', '\\"\\n', '[ ,'):
 
 
 @pytest.mark.requirement("settings.json")
-def test_texts_that_were_made_to_cost_much_are_read_in_linear_time() -> None:
+def test_texts_designed_to_be_slow_are_read_in_linear_time() -> None:
     subprocess.run([sys.executable, "-c", COSTLY], timeout=CEILING, check=True)

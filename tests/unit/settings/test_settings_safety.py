@@ -1,4 +1,4 @@
-"""What settings must never do: show a secret, or pass over a restriction."""
+"""What settings must never do: reveal a secret, or enable yolo mode from a file."""
 
 from __future__ import annotations
 
@@ -41,12 +41,12 @@ SECRETS = [
 
 @pytest.mark.requirement("settings.bad-values")
 @pytest.mark.parametrize("content", SECRETS, ids=[json.dumps(content)[:70] for content in SECRETS])
-def test_no_error_shows_what_may_be_a_secret(environ: dict[str, str], file: Path, content: dict[str, Any]) -> None:
+def test_no_error_shows_a_possible_secret(environ: dict[str, str], file: Path, content: dict[str, Any]) -> None:
     assert "hunter2" not in refusal(file, content, environ)
 
 
 @pytest.mark.requirement("settings.bad-values")
-def test_neither_warnings_nor_representations_show_what_may_be_a_secret(environ: dict[str, str], file: Path) -> None:
+def test_neither_warnings_nor_representations_show_a_possible_secret(environ: dict[str, str], file: Path) -> None:
     content = {
         "mcpServers": {
             "a": {

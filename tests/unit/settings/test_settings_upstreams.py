@@ -1,4 +1,4 @@
-"""The entries of mcpServers: their aliases, which are used, their variables, and how each is reached."""
+"""The entries of mcpServers: their aliases, which of them are used, their variables, and how each server is reached."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ def load(file: Path, content: Mapping[str, Any], **environ: str) -> SettingsRepo
 
 
 def refusal(file: Path, entry: Mapping[str, Any], **environ: str) -> str:
-    with pytest.raises(SettingsError) as caught:
+    with pytest.raises(SettingsError) as error_info:
         load(file, {"mcpServers": {"a": entry}}, **environ)
-    return str(caught.value)
+    return str(error_info.value)
 
 
-def left_out(report: SettingsReport) -> dict[str, str | None]:
+def reasons_left_out(report: SettingsReport) -> dict[str, str | None]:
     return {entry.alias: entry.left_out for entry in report.entries}
 
 
@@ -61,7 +61,7 @@ def test_a_name_becomes_an_alias(name: str, alias: str) -> None:
 @pytest.mark.requirement("settings.alias")
 @examples(300, derandomize=True)
 @given(st.text(min_size=1, max_size=60) | st.text("a_-", min_size=1, max_size=40))
-def test_every_alias_keeps_the_rule_and_is_its_own_alias(name: str) -> None:
+def test_every_alias_follows_the_rule_and_is_its_own_alias(name: str) -> None:
     alias = alias_of(name)
     assert re.fullmatch(r"[A-Za-z0-9_-]{1,24}", alias)
     assert "__" not in alias
@@ -75,18 +75,18 @@ def test_a_name_that_does_not_fit_is_changed_with_a_warning(file: Path) -> None:
     report = load(file, {"mcpServers": {"my server": {"command": "x"}, "fine": {"command": "y"}}})
     assert list(report.upstreams) == ["my-server", "fine"]
     assert [(entry.name, entry.alias) for entry in report.entries] == [("my server", "my-server"), ("fine", "fine")]
-    said = (
+    message = (
         "mcpServers.my server is called my-server here: "
         "a name has at most 24 letters, digits, hyphens and single underscores, with no underscore at either end."
     )
-    assert report.warnings == (f"{file}: {said}",)
+    assert report.warnings == (f"{file}: {message}",)
 
 
 @pytest.mark.requirement("settings.alias")
 def test_two_names_that_become_one_alias_are_an_error_that_names_both(file: Path) -> None:
-    with pytest.raises(SettingsError) as caught:
+    with pytest.raises(SettingsError) as error_info:
         load(file, {"mcpServers": {"a.b": {"command": "x"}, "a b": {"command": "y"}}})
-    assert str(caught.value) == (
+    assert str(error_info.value) == (
         f"{file}: mcpServers.a.b and mcpServers.a b would both be called a-b; rename "
         "one, using at most 24 letters, digits, hyphens and single underscores, with no underscore at either end."
     )
@@ -98,14 +98,14 @@ def test_an_empty_name_is_an_error(file: Path) -> None:
         load(file, {"mcpServers": {"": {"command": "x"}}})
 
 
-# --- Which are used ----------------------------------------------------------------------------------------------
+# --- Used servers ------------------------------------------------------------------------------------------------
 
 THREE = {"one": {"command": "1"}, "my two": {"command": "2"}, "three": {"command": "3"}}
 
 
 @pytest.mark.requirement("settings.alias")
 @pytest.mark.parametrize(
-    ("mcp", "used"),
+    ("mcp", "aliases"),
     [
         ({}, ["one", "my-two", "three"]),
         ({"allowed": None}, ["one", "my-two", "three"]),
@@ -119,18 +119,20 @@ THREE = {"one": {"command": "1"}, "my two": {"command": "2"}, "three": {"command
     ],
     ids=json.dumps,
 )
-def test_allowed_and_excluded_decide_which_servers_are_used(file: Path, mcp: dict[str, Any], used: list[str]) -> None:
+def test_allowed_and_excluded_decide_which_servers_are_used(
+    file: Path, mcp: dict[str, Any], aliases: list[str]
+) -> None:
     report = load(file, {"mcpServers": THREE, "mcp": mcp})
-    assert list(report.upstreams) == used
+    assert list(report.upstreams) == aliases
     assert list(report.settings.mcp_servers) == ["one", "my-two", "three"]
-    assert [alias for alias, entry in report.settings.mcp_servers.items() if entry.enabled] == used
+    assert [alias for alias, entry in report.settings.mcp_servers.items() if entry.enabled] == aliases
 
 
 @pytest.mark.requirement("settings.alias")
 def test_a_server_that_is_left_out_says_why(file: Path) -> None:
     servers: dict[str, Any] = {**THREE, "four": {"command": "4", "enabled": False}}
     report = load(file, {"mcpServers": servers, "mcp": {"allowed": ["one", "three", "four"], "excluded": ["three"]}})
-    assert left_out(report) == {
+    assert reasons_left_out(report) == {
         "one": None,
         "my-two": "It is not in mcp.allowed.",
         "three": "It is in mcp.excluded.",
@@ -139,7 +141,7 @@ def test_a_server_that_is_left_out_says_why(file: Path) -> None:
 
 
 @pytest.mark.requirement("settings.alias")
-def test_a_filter_that_names_no_server_and_one_that_allows_none_are_warned_of(file: Path) -> None:
+def test_a_filter_with_an_unknown_server_and_one_that_allows_none_get_warnings(file: Path) -> None:
     report = load(file, {"mcpServers": THREE, "mcp": {"allowed": [], "excluded": ["tow"]}})
     assert report.warnings[1:] == (
         f'{file}: mcp.excluded names "tow", which is not a server in mcpServers.',
@@ -149,7 +151,7 @@ def test_a_filter_that_names_no_server_and_one_that_allows_none_are_warned_of(fi
 
 @pytest.mark.requirement("settings.alias")
 @pytest.mark.parametrize(
-    ("marks", "used"),
+    ("marks", "is_used"),
     [
         ({"disabled": True}, False),
         ({"disabled": False}, True),
@@ -158,16 +160,16 @@ def test_a_filter_that_names_no_server_and_one_that_allows_none_are_warned_of(fi
     ],
     ids=json.dumps,
 )
-def test_disabled_as_other_clients_write_it_leaves_a_server_out(file: Path, marks: dict[str, bool], used: bool) -> None:
+def test_disabled_as_in_other_clients_leaves_a_server_out(file: Path, marks: dict[str, bool], is_used: bool) -> None:
     report = load(file, {"mcpServers": {"a": {"command": "x", **marks}}})
-    assert (list(report.upstreams) == ["a"]) is used
+    assert (list(report.upstreams) == ["a"]) is is_used
     assert report.warnings == ()
 
 
 @pytest.mark.requirement("settings.alias")
 def test_disabled_that_is_neither_true_nor_false_is_an_error(file: Path) -> None:
-    said = refusal(file, {"command": "x", "disabled": "true"})
-    assert said == f"{file}: mcpServers.a.disabled must be true or false."
+    message = refusal(file, {"command": "x", "disabled": "true"})
+    assert message == f"{file}: mcpServers.a.disabled must be true or false."
 
 
 # --- Variables ---------------------------------------------------------------------------------------------------
@@ -175,7 +177,7 @@ def test_disabled_that_is_neither_true_nor_false_is_an_error(file: Path) -> None
 
 @pytest.mark.requirement("settings.variables")
 @pytest.mark.parametrize(
-    ("text", "expanded"),
+    ("text", "expansion"),
     [
         ("$WORD", "value"),
         ("${WORD}", "value"),
@@ -191,10 +193,10 @@ def test_disabled_that_is_neither_true_nor_false_is_an_error(file: Path) -> None
         ("no variable", "no variable"),
     ],
 )
-def test_variables_are_expanded_once(file: Path, text: str, expanded: str) -> None:
+def test_variables_are_expanded_once(file: Path, text: str, expansion: str) -> None:
     environ = {"WORD": "value", "EMPTY": "", "NESTED": "$WORD ${MISSING}"}
     report = load(file, {"mcpServers": {"a": {"command": "x", "args": [text]}}}, **environ)
-    assert report.upstreams["a"].args == (expanded,)
+    assert report.upstreams["a"].args == (expansion,)
     assert report.warnings == ()
 
 
@@ -226,7 +228,7 @@ def test_variables_are_expanded_in_every_text_that_reaches_the_server_and_in_no_
 
 @pytest.mark.requirement("settings.variables")
 @pytest.mark.parametrize(
-    ("part", "where", "variable"),
+    ("part", "location", "variable"),
     [
         ({"args": ["x", "$MISSING"]}, "args[1]", "MISSING"),
         ({"env": {"KEY": "${MISSING}"}}, "env.KEY", "MISSING"),
@@ -238,17 +240,17 @@ def test_variables_are_expanded_in_every_text_that_reaches_the_server_and_in_no_
     ids=lambda value: json.dumps(value) if isinstance(value, dict) else "",
 )
 def test_a_variable_that_is_not_set_leaves_only_its_server_out_with_a_warning(
-    file: Path, part: dict[str, Any], where: str, variable: str
+    file: Path, part: dict[str, Any], location: str, variable: str
 ) -> None:
     report = load(file, {"mcpServers": {"a": {"command": "x", **part}, "b": {"command": "y"}}})
     assert list(report.upstreams) == ["b"]
-    assert left_out(report)["a"] == f"The environment variable {variable} is not set."
+    assert reasons_left_out(report)["a"] == f"The environment variable {variable} is not set."
     assert not report.settings.mcp_servers["a"].enabled
-    said = (
-        f"mcpServers.a.{where} refers to the environment variable {variable}, which is not set; "
+    message = (
+        f"mcpServers.a.{location} refers to the environment variable {variable}, which is not set; "
         "the server a is not used."
     )
-    assert report.warnings == (f"{file}: {said} Set it, or write $$ for a dollar sign.",)
+    assert report.warnings == (f"{file}: {message} Set it, or write $$ for a dollar sign.",)
 
 
 @pytest.mark.requirement("settings.variables")
@@ -275,7 +277,7 @@ def test_a_server_that_is_not_used_needs_no_variables(file: Path) -> None:
     ],
     ids=lambda value: json.dumps(value) if isinstance(value, dict) else "",
 )
-def test_type_or_what_is_given_decides_the_transport(
+def test_the_type_or_else_the_address_decides_the_transport(
     file: Path, entry: dict[str, Any], transport: str, endpoint: str | None
 ) -> None:
     report = load(file, {"mcpServers": {"a": entry}})
@@ -286,7 +288,7 @@ def test_type_or_what_is_given_decides_the_transport(
 
 @pytest.mark.requirement("settings.transport")
 @pytest.mark.parametrize(
-    ("entry", "transport", "endpoint", "said"),
+    ("entry", "transport", "endpoint", "message"),
     [
         ({"command": "x", "url": "http://u"}, "detect", "http://u", "command and url; only url"),
         ({"url": "http://u", "httpUrl": "http://h"}, "http", "http://h", "url and httpUrl; only httpUrl"),
@@ -301,17 +303,17 @@ def test_type_or_what_is_given_decides_the_transport(
     ],
     ids=lambda value: json.dumps(value) if isinstance(value, dict) else "",
 )
-def test_of_several_ways_to_reach_a_server_one_is_used_with_a_warning(
-    file: Path, entry: dict[str, Any], transport: str, endpoint: str | None, said: str
+def test_one_of_several_ways_to_reach_a_server_is_used_with_a_warning(
+    file: Path, entry: dict[str, Any], transport: str, endpoint: str | None, message: str
 ) -> None:
     report = load(file, {"mcpServers": {"a": entry}})
     assert (report.upstreams["a"].transport, report.upstreams["a"].endpoint) == (transport, endpoint)
-    assert report.warnings == (f"{file}: mcpServers.a has {said} is used.",)
+    assert report.warnings == (f"{file}: mcpServers.a has {message} is used.",)
 
 
 @pytest.mark.requirement("settings.transport")
 @pytest.mark.parametrize(
-    ("entry", "said"),
+    ("entry", "message"),
     [
         ({}, "mcpServers.a has no command, no url and no httpUrl; add one of them."),
         ({"args": ["x"]}, "mcpServers.a has no command, no url and no httpUrl; add one of them."),
@@ -329,8 +331,8 @@ def test_of_several_ways_to_reach_a_server_one_is_used_with_a_warning(
     ],
     ids=lambda value: json.dumps(value) if isinstance(value, dict) else "",
 )
-def test_an_entry_that_cannot_be_reached_is_an_error(file: Path, entry: dict[str, Any], said: str) -> None:
-    assert refusal(file, entry, ADDRESS="not an address").startswith(f"{file}: {said}")
+def test_an_entry_that_cannot_be_reached_is_an_error(file: Path, entry: dict[str, Any], message: str) -> None:
+    assert refusal(file, entry, ADDRESS="not an address").startswith(f"{file}: {message}")
 
 
 @pytest.mark.requirement("settings.transport")
@@ -340,7 +342,7 @@ def test_an_entry_that_is_not_used_may_be_incomplete(file: Path) -> None:
 
 @pytest.mark.requirement("settings.transport")
 @pytest.mark.parametrize(
-    ("entry", "said"),
+    ("entry", "message"),
     [
         ({"command": "x\0"}, "mcpServers.a.command contains a NUL character, which cannot be passed to a process."),
         ({"command": "x", "args": ["a", "\0"]}, "mcpServers.a.args[1] contains a NUL character"),
@@ -358,14 +360,14 @@ def test_an_entry_that_is_not_used_may_be_incomplete(file: Path) -> None:
     ],
     ids=lambda value: json.dumps(value) if isinstance(value, dict) else "",
 )
-def test_texts_that_no_process_and_no_request_can_carry_are_errors(
-    file: Path, entry: dict[str, Any], said: str
+def test_texts_that_cannot_be_passed_to_a_process_or_sent_in_a_request_are_errors(
+    file: Path, entry: dict[str, Any], message: str
 ) -> None:
-    assert refusal(file, entry, LINE="two\nlines").startswith(f"{file}: {said}")
+    assert refusal(file, entry, LINE="two\nlines").startswith(f"{file}: {message}")
 
 
 @pytest.mark.requirement("settings.transport")
-def test_an_entry_made_in_code_has_its_transport_too() -> None:
+def test_an_entry_created_in_code_has_its_transport_too() -> None:
     assert UpstreamSettings(command="x").transport == "stdio"
     assert UpstreamSettings().transport is None
     assert UpstreamSettings().endpoint is None
@@ -376,14 +378,14 @@ def test_an_entry_made_in_code_has_its_transport_too() -> None:
 
 @pytest.mark.requirement("upstreams.loop")
 @pytest.mark.parametrize(
-    ("above", "is_used"), [("", True), ("2", True), ("3", False), ("999", False), ("-1", True), ("x", True)]
+    ("server_count", "is_used"), [("", True), ("2", True), ("3", False), ("999", False), ("-1", True), ("x", True)]
 )
-def test_a_server_far_down_a_chain_of_its_like_starts_no_others(file: Path, above: str, is_used: bool) -> None:
+def test_a_server_deep_in_a_chain_of_servers_starts_no_others(file: Path, server_count: str, is_used: bool) -> None:
     entries = {"a": {"command": "program"}, "remote": {"url": "http://127.0.0.1:1/"}}
-    report = load(file, {"mcpServers": entries}, CORETOOLS_MCP_SERVERS_ABOVE=above)
+    report = load(file, {"mcpServers": entries}, CORETOOLS_MCP_SERVERS_ABOVE=server_count)
     assert ("a" in report.upstreams) is is_used
     assert "remote" in report.upstreams
-    assert is_used or "loop" in str(left_out(report)["a"])
+    assert is_used or "loop" in str(reasons_left_out(report)["a"])
 
 
 # --- Logins ----------------------------------------------------------------------------------------------------------
@@ -392,14 +394,14 @@ REMOTE = {"url": "https://h/mcp"}
 
 
 @pytest.mark.requirement("login.settings")
-def test_an_entry_without_oauth_says_nothing_of_logins_and_null_is_the_same(file: Path) -> None:
+def test_an_entry_without_oauth_has_no_login_settings_and_null_means_the_same(file: Path) -> None:
     report = load(file, {"mcpServers": {"a": REMOTE, "b": REMOTE | {"oauth": None}, "c": REMOTE | {"oauth": {}}}})
     assert [entry.oauth for entry in report.upstreams.values()] == [None, None, OAuthSettings()]
     assert report.warnings == ()
 
 
 @pytest.mark.requirement("login.settings")
-def test_variables_are_expanded_in_the_texts_of_oauth_and_stay_by_name_in_the_written_entry(file: Path) -> None:
+def test_variables_are_expanded_in_the_texts_of_oauth_and_stay_unexpanded_in_the_written_entry(file: Path) -> None:
     texts = {"clientId": "id-$V", "clientSecret": "${V}", "clientMetadataUrl": "https://h/$V", "scopes": ["a", "$V"]}
     key = {"grant": "client-credentials", "clientId": "x", "privateKey": "$KEY", "signingAlgorithm": "RS256"}
     report = load(
@@ -410,22 +412,22 @@ def test_variables_are_expanded_in_the_texts_of_oauth_and_stay_by_name_in_the_wr
     assert b is not None
     assert (a.client_id, a.client_secret, a.client_metadata_url, a.scopes) == ("id-v", "v", "https://h/v", ("a", "v"))
     assert (b.private_key, b.signing_algorithm, b.grant) == ("-----BEGIN", "RS256", "client-credentials")
-    written = report.written["a"].oauth
-    assert written is not None
-    assert written.client_secret == "${V}"
+    written_oauth = report.written["a"].oauth
+    assert written_oauth is not None
+    assert written_oauth.client_secret == "${V}"
     assert report.warnings == ()
 
 
 @pytest.mark.requirement("login.settings")
 def test_a_variable_of_oauth_that_is_not_set_leaves_the_server_out(file: Path) -> None:
     report = load(file, {"mcpServers": {"a": REMOTE | {"oauth": {"clientId": "x", "clientSecret": "$MISSING"}}}})
-    assert left_out(report) == {"a": "The environment variable MISSING is not set."}
+    assert reasons_left_out(report) == {"a": "The environment variable MISSING is not set."}
     assert "mcpServers.a.oauth.clientSecret refers to the environment variable MISSING" in report.warnings[0]
 
 
 @pytest.mark.requirement("login.settings")
 @pytest.mark.parametrize(
-    ("oauth", "said"),
+    ("oauth", "message"),
     [
         ({"clientSecret": "hunter2"}, "oauth.clientId is missing, but clientSecret needs it; the authorization server"),
         ({"clientId": "  "}, "oauth.clientId is empty; set it or remove it."),
@@ -460,45 +462,50 @@ def test_a_variable_of_oauth_that_is_not_set_leaves_the_server_out(file: Path) -
     ],
     ids=json.dumps,
 )
-def test_what_nobody_could_log_in_with_is_an_error(file: Path, oauth: Any, said: str) -> None:
-    told = refusal(file, REMOTE | {"oauth": oauth}, EMPTY="")
-    assert told.startswith(f"{file}: mcpServers.a.{said}")
-    assert "hunter2" not in told
+def test_unusable_login_settings_are_an_error(file: Path, oauth: Any, message: str) -> None:
+    refusal_message = refusal(file, REMOTE | {"oauth": oauth}, EMPTY="")
+    assert refusal_message.startswith(f"{file}: mcpServers.a.{message}")
+    assert "hunter2" not in refusal_message
 
 
 @pytest.mark.requirement("login.settings")
-def test_a_program_is_not_logged_in_to(file: Path) -> None:
-    said = (
+def test_login_settings_for_a_program_are_an_error(file: Path) -> None:
+    message = (
         f"{file}: mcpServers.a.oauth is only for a server that is reached at an address; pass credentials to a program"
     )
-    assert refusal(file, {"command": "x", "oauth": {}}).startswith(said)
-    for harmless in ({"command": "x", "oauth": {"enabled": False}}, {"command": "$NONE", "oauth": {"scopes": ["a b"]}}):
-        load(file, {"mcpServers": {"a": harmless}})
+    assert refusal(file, {"command": "x", "oauth": {}}).startswith(message)
+    for harmless_entry in (
+        {"command": "x", "oauth": {"enabled": False}},
+        {"command": "$NONE", "oauth": {"scopes": ["a b"]}},
+    ):
+        load(file, {"mcpServers": {"a": harmless_entry}})
 
 
 @pytest.mark.requirement("login.settings")
-def test_another_login_is_another_connection(file: Path) -> None:
+def test_a_different_login_means_a_different_connection(file: Path) -> None:
     entries = [REMOTE, *(REMOTE | {"oauth": oauth} for oauth in ({}, {"clientId": "x"}, {"scopes": ["y"]}))]
     settings = [load(file, {"mcpServers": {"a": entry}}).upstreams["a"] for entry in entries]
     for entry in settings:
-        assert [entry.is_reached_like(other) for other in settings] == [other is entry for other in settings]
-        assert [entry.reach_digest() == other.reach_digest() for other in settings] == [
-            other is entry for other in settings
+        assert [entry.is_reached_like(second_entry) for second_entry in settings] == [
+            second_entry is entry for second_entry in settings
+        ]
+        assert [entry.reach_digest() == second_entry.reach_digest() for second_entry in settings] == [
+            second_entry is entry for second_entry in settings
         ]
 
 
 @pytest.mark.requirement("login.settings")
-def test_oauth_of_other_clients_is_taken_as_far_as_it_is_known_here(file: Path) -> None:
-    theirs = {
+def test_known_keys_of_other_clients_oauth_settings_are_read(file: Path) -> None:
+    login = {
         "enabled": True,
         "clientId": "x",
         "scopes": "read  write",
         "authorizationUrl": "https://h",
         "audience": "",
     }
-    report = load(file, {"mcpServers": {"a": REMOTE | {"oauth": theirs}}})
+    report = load(file, {"mcpServers": {"a": REMOTE | {"oauth": login}}})
     assert report.upstreams["a"].oauth == OAuthSettings(client_id="x", scopes=("read", "write"))
-    unknown = "is not a known key and is ignored."
+    ending = "is not a known key and is ignored."
     assert report.warnings == tuple(
-        f"{file}: mcpServers.a.oauth.{key} {unknown}" for key in ("authorizationUrl", "audience")
+        f"{file}: mcpServers.a.oauth.{key} {ending}" for key in ("authorizationUrl", "audience")
     )

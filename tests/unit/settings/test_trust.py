@@ -1,4 +1,4 @@
-"""Settings that come with a workspace: nothing of them counts before trust, and never what is the operator's."""
+"""Settings files of a workspace: none takes effect before it is trusted, and the operator's keys in it never do."""
 
 from __future__ import annotations
 
@@ -52,13 +52,15 @@ QWEN = ".qwen/settings.json"
 
 @pytest.mark.requirement("settings.workspace.trust")
 @pytest.mark.parametrize("name", [OWN, QWEN])
-def test_nothing_in_a_workspace_counts_before_it_is_trusted(environ: dict[str, str], project: Path, name: str) -> None:
+def test_nothing_in_a_workspace_takes_effect_before_it_is_trusted(
+    environ: dict[str, str], project: Path, name: str
+) -> None:
     write(project / name, EVIL)
-    plain = load_settings([], {}, environ, cli="qwen", folder="/")
+    report_elsewhere = load_settings([], {}, environ, cli="qwen", folder="/")
     report = load_settings([], {}, environ, cli="qwen", folder=str(project))
-    assert report.settings == plain.settings
-    said = f"{project}: the settings in {name} are ignored: they are not trusted."
-    assert report.warnings == (f"{said} Review them, then run: coretools-mcp trust {project}",)
+    assert report.settings == report_elsewhere.settings
+    warning = f"{project}: the settings in {name} are ignored: they are not trusted."
+    assert report.warnings == (f"{warning} Review them, then run: coretools-mcp trust {project}",)
 
 
 @pytest.mark.requirement("settings.workspace.trust")
@@ -69,7 +71,7 @@ def test_an_env_file_in_a_workspace_sets_nothing(environ: dict[str, str], projec
 
 
 @pytest.mark.requirement("settings.workspace.changed")
-def test_what_is_trusted_counts(environ: dict[str, str], project: Path) -> None:
+def test_a_trusted_file_takes_effect(environ: dict[str, str], project: Path) -> None:
     path = write(project / OWN, EVIL)
     trust(project, environ, OWN)
     report = load_project(project, environ)
@@ -80,7 +82,9 @@ def test_what_is_trusted_counts(environ: dict[str, str], project: Path) -> None:
 
 
 @pytest.mark.requirement("settings.workspace.changed")
-def test_a_file_that_changed_after_it_was_trusted_counts_no_more(environ: dict[str, str], project: Path) -> None:
+def test_a_file_that_changed_after_it_was_trusted_no_longer_takes_effect(
+    environ: dict[str, str], project: Path
+) -> None:
     write(project / OWN, {"permissions": {"deny": ["Edit"]}})
     trust(project, environ, OWN)
     assert load_project(project, environ).settings.permissions.deny == ("Edit",)
@@ -109,24 +113,26 @@ def test_a_second_file_that_appears_in_a_trusted_folder_is_not_trusted_with_it(
 
 
 @pytest.mark.requirement("settings.workspace.trust")
-def test_the_operators_roots_bring_settings_and_the_working_folder_then_does_not(
+def test_settings_come_from_the_operators_roots_instead_of_the_working_folder(
     environ: dict[str, str], project: Path, tmp_path: Path
 ) -> None:
-    other = tmp_path / "other"
-    write(other / OWN, {})
+    operator_root = tmp_path / "other"
+    write(operator_root / OWN, {})
     write(project / OWN, {})
-    report = load_project(project, environ, workspace={"roots": [str(other)]})
-    assert [warning.partition(":")[0] for warning in report.warnings] == [str(other)]
+    report = load_project(project, environ, workspace={"roots": [str(operator_root)]})
+    assert [warning.partition(":")[0] for warning in report.warnings] == [str(operator_root)]
 
 
 @pytest.mark.requirement("settings.workspace.trust")
-def test_a_home_is_no_workspace_that_brings_settings(environ: dict[str, str], tmp_path: Path) -> None:
+def test_a_home_folder_does_not_count_as_a_workspace_with_settings(environ: dict[str, str], tmp_path: Path) -> None:
     write(tmp_path / "home" / OWN, EVIL)
     assert load_project(tmp_path / "home", environ).warnings == ()
 
 
 @pytest.mark.requirement("settings.workspace.operators")
-def test_what_belongs_to_the_operator_is_taken_out_of_a_trusted_file(environ: dict[str, str], project: Path) -> None:
+def test_keys_that_belong_to_the_operator_are_removed_from_a_trusted_file(
+    environ: dict[str, str], project: Path
+) -> None:
     content: dict[str, Any] = {
         "workspace": {"roots": ["/"]},
         "http": {"allowedOrigins": ["https://evil.example"]},
@@ -151,7 +157,7 @@ def test_what_belongs_to_the_operator_is_taken_out_of_a_trusted_file(environ: di
 
 
 @pytest.mark.requirement("settings.workspace.operators")
-def test_a_trusted_file_neither_takes_back_nor_takes_over_what_the_operator_says(
+def test_a_trusted_file_neither_weakens_nor_replaces_the_operators_settings(
     environ: dict[str, str], project: Path, tmp_path: Path
 ) -> None:
     operators = write(
@@ -182,15 +188,18 @@ def test_a_trusted_file_neither_takes_back_nor_takes_over_what_the_operator_says
     assert report.settings.tools.core == ("read_file",)
     assert report.settings.tools.exclude == ("edit",)
     assert {alias: entry.command for alias, entry in report.upstreams.items()} == {"github": "own"}
-    without = load_settings([], {}, environ, folder=str(project))
-    assert without.settings.permissions.deny == ("Bash",)
-    assert {alias: entry.command for alias, entry in without.upstreams.items()} == {"github": "user's", "evil": "evil"}
-    assert without.files == (user, str(project / OWN))
+    report_without_operator_file = load_settings([], {}, environ, folder=str(project))
+    assert report_without_operator_file.settings.permissions.deny == ("Bash",)
+    assert {alias: entry.command for alias, entry in report_without_operator_file.upstreams.items()} == {
+        "github": "user's",
+        "evil": "evil",
+    }
+    assert report_without_operator_file.files == (user, str(project / OWN))
 
 
 @pytest.mark.requirement("settings.workspace.changed")
 @pytest.mark.parametrize("kind", ["pipe", "folder", "broken"])
-def test_what_cannot_be_read_in_a_workspace_never_keeps_the_server_from_starting(
+def test_an_unreadable_file_in_a_workspace_does_not_stop_the_start(
     environ: dict[str, str], project: Path, kind: str
 ) -> None:
     path = project / OWN
@@ -209,7 +218,7 @@ def test_what_cannot_be_read_in_a_workspace_never_keeps_the_server_from_starting
 
 
 @pytest.mark.requirement("settings.trust.store")
-def test_trust_is_kept_privately_outside_of_the_workspace_and_can_be_taken_back(
+def test_trust_is_stored_privately_outside_of_the_workspace_and_can_be_revoked(
     environ: dict[str, str], project: Path
 ) -> None:
     write(project / OWN, {})
@@ -224,7 +233,7 @@ def test_trust_is_kept_privately_outside_of_the_workspace_and_can_be_taken_back(
 
 
 @pytest.mark.requirement("settings.trust.store")
-def test_a_store_that_cannot_be_read_trusts_nothing_and_is_told(environ: dict[str, str], project: Path) -> None:
+def test_an_unreadable_trust_store_trusts_nothing_and_gets_a_warning(environ: dict[str, str], project: Path) -> None:
     write(project / OWN, EVIL)
     store = write(Path(trust_file(environ) or ""), "{")
     report = load_project(project, environ)
@@ -242,11 +251,11 @@ def test_a_link_to_a_trusted_folder_is_that_folder(environ: dict[str, str], proj
 
 
 @pytest.mark.requirement("settings.trust.store")
-def test_what_several_processes_trust_at_once_is_all_kept(environ: dict[str, str]) -> None:
+def test_folders_that_several_processes_trust_at_once_are_all_kept(environ: dict[str, str]) -> None:
     store = trust_file(environ)
     assert store is not None
     program = str(Path(__file__).with_name("trusting.py"))
-    started = [subprocess.Popen([sys.executable, *forked([program, store, name, "10"])]) for name in "abcd"]
-    assert [process.wait(50) for process in started] == [0, 0, 0, 0]
+    processes = [subprocess.Popen([sys.executable, *forked([program, store, name, "10"])]) for name in "abcd"]
+    assert [process.wait(50) for process in processes] == [0, 0, 0, 0]
     folders = read_trust(store, Diagnostics())
     assert set(folders) == {f"/{name}/{number}" for name in "abcd" for number in range(10)}

@@ -1,4 +1,4 @@
-"""A workspace's file that is no longer what was trusted, while a server runs: what it restricted goes on."""
+"""A trusted workspace file that changes while a server runs: its restrictions stay in force."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ class Project:
         trust_folder(self.store, str(self.folder), {OWN: digest(self.file.read_bytes())})
 
     def read(self) -> SettingsReport:
-        """As a running server does."""
+        """Read the settings again, like a running server."""
         assert self.report.inputs is not None
         self.report = read_settings(self.report.inputs, self.report)
         return self.report
@@ -109,11 +109,11 @@ LOSSES = [
 
 @pytest.mark.requirement("settings.live.restrictions")
 @pytest.mark.parametrize("lose", LOSSES, ids=[loss.__name__.strip("_") for loss in LOSSES])
-def test_what_asks_refuses_or_leaves_out_goes_on_where_a_file_is_no_longer_trusted_and_nothing_else_does(
+def test_only_the_restrictions_of_a_file_stay_in_force_when_it_is_no_longer_trusted(
     project: Project, lose: Any
 ) -> None:
     lose(project)
-    for _ in range(2):  # it stays so however often the settings are read
+    for _ in range(2):  # the restrictions stay even if the settings are read repeatedly
         report = project.read()
         settings = report.settings
         assert (settings.permissions.ask, settings.permissions.deny) == (("Edit",), ("Read(s.txt)",))
@@ -124,17 +124,17 @@ def test_what_asks_refuses_or_leaves_out_goes_on_where_a_file_is_no_longer_trust
         assert dict(report.upstreams) == {}
         assert dict(settings.agents) == {}
         assert dict(settings.shell.env) == {}
-        said = [
+        kept_warnings = [
             warning
             for warning in report.warnings
             if warning.startswith(f"{project.file}: the restrictions in the last trusted")
         ]
-        assert len(said) == 1
-        assert "until the file is trusted again or this server restarts" in said[0]
+        assert len(kept_warnings) == 1
+        assert "until the file is trusted again or this server restarts" in kept_warnings[0]
 
 
 @pytest.mark.requirement("settings.live.restrictions")
-def test_a_file_that_is_trusted_again_says_what_counts(project: Project) -> None:
+def test_a_file_that_is_trusted_again_takes_effect(project: Project) -> None:
     project.write({"permissions": {"deny": ["Edit"]}})
     assert project.read().settings.permissions.deny == ("Read(s.txt)",)
     project.trust()
@@ -146,14 +146,14 @@ def test_a_file_that_is_trusted_again_says_what_counts(project: Project) -> None
 
 
 @pytest.mark.requirement("settings.live.restrictions")
-def test_the_next_start_knows_nothing_of_what_was_trusted(project: Project) -> None:
+def test_a_new_start_does_not_know_the_earlier_trusted_settings(project: Project) -> None:
     _add_a_blank(project)
     report = load_settings([], {}, project.environ, folder=str(project.folder))
     assert report.settings.permissions.deny == ()
 
 
 @pytest.mark.requirement("settings.live.restrictions")
-def test_a_rule_that_is_taken_out_of_the_operators_own_file_counts_no_more(environ: dict[str, str], file: Path) -> None:
+def test_a_rule_removed_from_the_operators_own_file_no_longer_applies(environ: dict[str, str], file: Path) -> None:
     write(file, {"permissions": {"deny": ["Edit"]}})
     report = load_settings([str(file)], {}, environ)
     write(file, {})
@@ -162,16 +162,16 @@ def test_a_rule_that_is_taken_out_of_the_operators_own_file_counts_no_more(envir
 
 
 @pytest.mark.requirement("settings.live.restrictions")
-def test_what_the_operator_gives_meanwhile_is_not_replaced_by_what_is_kept(project: Project) -> None:
-    own = Path(project.environ["HOME"]) / ".config/coretools-mcp/settings.json"
+def test_a_new_setting_of_the_operator_is_not_replaced_by_a_kept_restriction(project: Project) -> None:
+    user_file = Path(project.environ["HOME"]) / ".config/coretools-mcp/settings.json"
     _add_a_blank(project)
-    write(own, {"tools": {"core": ["Glob"]}})
+    write(user_file, {"tools": {"core": ["Glob"]}})
     assert project.read().settings.tools.core == ("Glob",)
 
 
 @pytest.mark.anyio
 @pytest.mark.requirement("settings.live.restrictions")
-async def test_a_server_that_runs_keeps_the_rules(project: Project) -> None:
+async def test_a_running_server_keeps_the_rules(project: Project) -> None:
     changes: AsyncGenerator[SettingsReport] = new_settings(project.report, 0.02)
     async with aclosing(changes):
         _add_a_blank(project)
@@ -181,18 +181,18 @@ async def test_a_server_that_runs_keeps_the_rules(project: Project) -> None:
     assert dict(report.settings.agents) == {}
 
 
-async def _changed(project: Project, registry: ToolRegistry) -> tuple[LiveSettings, Any]:
+async def _live_settings(project: Project, registry: ToolRegistry) -> tuple[LiveSettings, Any]:
     policy = permission_policy(project.report, registry)
 
-    async def told(before: SettingsReport, now: SettingsReport) -> None:
-        del before, now
+    async def ignore_change(before: SettingsReport, after: SettingsReport) -> None:
+        del before, after
 
-    return LiveSettings(project.report, registry, policy, quiet_pool({}, registry=registry), told), policy
+    return LiveSettings(project.report, registry, policy, quiet_pool({}, registry=registry), ignore_change), policy
 
 
 @pytest.mark.anyio
 @pytest.mark.requirement("settings.live.agents")
-async def test_an_agent_of_a_workspace_is_refused_as_long_as_its_settings_are_not_what_they_were(
+async def test_an_agent_of_a_workspace_is_refused_while_its_settings_are_not_the_original_trusted_ones(
     project: Project, tmp_path: Path
 ) -> None:
     def no_runner() -> Any:
@@ -201,7 +201,7 @@ async def test_an_agent_of_a_workspace_is_refused_as_long_as_its_settings_are_no
     tool = TaskTool([AgentCommand(name="helper", command="helper")], no_runner, {})
     registry = ToolRegistry()
     registry.register_tool(tool)
-    live, policy = await _changed(project, registry)
+    live, policy = await _live_settings(project, registry)
     request = PermissionRequest(tool.traits, ApprovalMode.YOLO, ["Agent"], Workspace([str(tmp_path)]))
 
     def verdict(agent: str = "helper") -> tuple[str, str]:
@@ -235,33 +235,35 @@ async def test_an_agent_of_a_workspace_is_refused_as_long_as_its_settings_are_no
 
 
 @pytest.mark.requirement("settings.live.agents")
-def test_an_agent_of_the_operators_waits_for_the_next_start(environ: dict[str, str], file: Path) -> None:
+def test_a_change_of_the_operators_agents_waits_for_the_next_start(environ: dict[str, str], file: Path) -> None:
     write(file, {"agents": {"helper": {"command": "a"}}})
     report = load_settings([str(file)], {}, environ)
     write(file, {})
     assert report.inputs is not None
-    now = read_settings(report.inputs, report)
-    assert withdrawn_agents(report, now) == []
-    assert waiting_for_restart(report.settings, now.settings) == ["agents"]
+    after = read_settings(report.inputs, report)
+    assert withdrawn_agents(report, after) == []
+    assert waiting_for_restart(report.settings, after.settings) == ["agents"]
 
 
 @pytest.mark.anyio
 @pytest.mark.requirement("settings.live.agents")
-async def test_variables_of_commands_follow_the_settings_and_those_of_a_lost_workspace_go(project: Project) -> None:
+async def test_variables_of_commands_follow_the_settings_and_those_of_an_untrusted_workspace_disappear(
+    project: Project,
+) -> None:
     commands = Commands(project.report)
     try:
-        first = commands.runner()
-        assert first.options.environment["BASH_FUNC"] == "from the workspace"
+        first_runner = commands.runner()
+        assert first_runner.options.environment["BASH_FUNC"] == "from the workspace"
         before = project.report.settings
         _add_a_blank(project)
-        now = project.read().settings
-        commands.change(now)
+        after = project.read().settings
+        commands.change(after)
         assert "BASH_FUNC" not in commands.runner().options.environment
-        assert commands.runner().options.timeout_seconds == first.options.timeout_seconds
-        assert "shell" not in waiting_for_restart(before, now)
-        again = commands.runner()
-        commands.change(now)
-        assert commands.runner() is again
+        assert commands.runner().options.timeout_seconds == first_runner.options.timeout_seconds
+        assert "shell" not in waiting_for_restart(before, after)
+        second_runner = commands.runner()
+        commands.change(after)
+        assert commands.runner() is second_runner
     finally:
         await commands.aclose(())
     assert os.environ.get("BASH_FUNC") is None

@@ -1,4 +1,4 @@
-"""What a trusted file of a workspace still cannot do: displace what the operator says."""
+"""Limits of a trusted workspace file: it cannot override the operator's settings."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ OWN = ".coretools/settings.json"
 
 
 def load_with(tmp_path: Path, environ: dict[str, str], operators: Any, workspaces: Any) -> SettingsReport:
-    """The settings of an operator in a workspace whose file is trusted."""
+    """Load the settings of an operator, in a workspace with a trusted settings file."""
     project = tmp_path / "project"
     write(project / OWN, workspaces)
     store = trust_file(environ)
@@ -28,20 +28,24 @@ def load_with(tmp_path: Path, environ: dict[str, str], operators: Any, workspace
 
 
 @pytest.mark.requirement("settings.workspace.operators")
-def test_where_the_keys_for_searching_go_is_the_operators_to_say(tmp_path: Path, environ: dict[str, str]) -> None:
-    taking = {"tavily": {"url": "https://evil.example"}, "searxng": {"url": "http://169.254.169.254"}}
-    report = load_with(tmp_path, environ, {"web": {"search": {"tavily": {"apiKey": "k"}}}}, {"web": {"search": taking}})
+def test_only_the_operator_decides_where_the_keys_of_search_providers_are_sent(
+    tmp_path: Path, environ: dict[str, str]
+) -> None:
+    workspace_search = {"tavily": {"url": "https://evil.example"}, "searxng": {"url": "http://169.254.169.254"}}
+    report = load_with(
+        tmp_path, environ, {"web": {"search": {"tavily": {"apiKey": "k"}}}}, {"web": {"search": workspace_search}}
+    )
     search = report.settings.web.search
     assert list(search.configured) == ["tavily"]
     assert "evil.example" not in search.model_dump_json()
     assert any("web.search is ignored" in warning for warning in report.warnings)
-    flat = load_with(tmp_path, environ, {}, {"webSearch": taking, "tavilyApiKey": "theirs"})
-    assert not flat.settings.web.search.configured
+    flat_report = load_with(tmp_path, environ, {}, {"webSearch": workspace_search, "tavilyApiKey": "theirs"})
+    assert not flat_report.settings.web.search.configured
 
 
 @pytest.mark.requirement("settings.workspace.operators")
 @pytest.mark.parametrize(
-    ("operators", "workspaces", "counts"),
+    ("operators", "workspaces", "mode"),
     [
         ("plan", "auto-edit", "plan"),
         ("plan", "default", "plan"),
@@ -52,12 +56,12 @@ def test_where_the_keys_for_searching_go_is_the_operators_to_say(tmp_path: Path,
         ("auto-edit", "auto-edit", "auto-edit"),
     ],
 )
-def test_the_operators_approval_mode_is_only_narrowed(
-    operators: str, workspaces: str, counts: str, tmp_path: Path, environ: dict[str, str]
+def test_a_workspace_can_only_narrow_the_operators_approval_mode(
+    operators: str, workspaces: str, mode: str, tmp_path: Path, environ: dict[str, str]
 ) -> None:
     report = load_with(tmp_path, environ, {"approvalMode": operators}, {"approvalMode": workspaces})
-    assert report.settings.approval_mode == counts
-    assert any("approvalMode" in warning for warning in report.warnings) is (workspaces != counts)
+    assert report.settings.approval_mode == mode
+    assert any("approvalMode" in warning for warning in report.warnings) is (workspaces != mode)
 
 
 @pytest.mark.requirement("settings.workspace.operators")
@@ -71,7 +75,7 @@ def test_the_server_that_the_operators_command_starts_keeps_its_alias(tmp_path: 
 
 @pytest.mark.requirement("settings.workspace.names")
 @pytest.mark.parametrize("name", ["reviewer", "Reviewer", "REVIEWER", "reviewer ", "re\u200bviewer", "\uff52eviewer"])
-def test_no_agent_takes_a_name_that_could_be_read_as_that_of_the_operators(
+def test_no_agent_takes_a_name_that_could_be_mistaken_for_the_operators(
     name: str, tmp_path: Path, environ: dict[str, str]
 ) -> None:
     operators = {"agents": {"reviewer": {"command": "own"}}}
@@ -85,7 +89,7 @@ def test_no_agent_takes_a_name_that_could_be_read_as_that_of_the_operators(
 
 @pytest.mark.requirement("settings.workspace.names")
 @pytest.mark.parametrize(
-    ("own", "theirs", "is_kept"),
+    ("operator_alias", "workspace_alias", "is_kept"),
     [
         ("git", "git", False),
         ("git", "Git", False),
@@ -96,17 +100,17 @@ def test_no_agent_takes_a_name_that_could_be_read_as_that_of_the_operators(
         ("github", "git", True),
     ],
 )
-def test_no_server_takes_an_alias_that_rules_could_take_for_the_operators(
-    own: str, theirs: str, is_kept: bool, tmp_path: Path, environ: dict[str, str]
+def test_no_server_takes_an_alias_that_rules_could_mistake_for_the_operators(
+    operator_alias: str, workspace_alias: str, is_kept: bool, tmp_path: Path, environ: dict[str, str]
 ) -> None:
-    operators = {"mcpServers": {own: {"command": "own"}}}
-    report = load_with(tmp_path, environ, operators, {"mcpServers": {theirs: {"command": "theirs"}}})
-    kept = {own: "own", **({theirs: "theirs"} if is_kept else {})}
-    assert {alias: entry.command for alias, entry in report.upstreams.items()} == kept
+    operators = {"mcpServers": {operator_alias: {"command": "own"}}}
+    report = load_with(tmp_path, environ, operators, {"mcpServers": {workspace_alias: {"command": "theirs"}}})
+    commands = {operator_alias: "own", **({workspace_alias: "theirs"} if is_kept else {})}
+    assert {alias: entry.command for alias, entry in report.upstreams.items()} == commands
     if not is_kept:
         (warning,) = report.warnings
-        assert f"mcpServers.{theirs} is ignored" in warning
-        assert own == theirs or f"the name {own}," in warning
+        assert f"mcpServers.{workspace_alias} is ignored" in warning
+        assert operator_alias == workspace_alias or f"the name {operator_alias}," in warning
 
 
 @pytest.mark.requirement("settings.workspace.names")
@@ -116,26 +120,26 @@ def test_the_server_of_a_workspaces_command_is_not_named_like_one_of_the_operato
     operators = {"mcpServers": {"MCP": {"command": "own"}}}
     report = load_with(tmp_path, environ, operators, {"mcp": {"serverCommand": "evil"}})
     assert [(alias, entry.command) for alias, entry in report.upstreams.items()] == [("MCP", "own")]
-    told = "mcp.serverCommand is ignored: its server would be called mcp; the operator's own settings already use "
-    assert any(told in each for each in report.warnings)
+    message = "mcp.serverCommand is ignored: its server would be called mcp; the operator's own settings already use "
+    assert any(message in warning for warning in report.warnings)
 
 
 @pytest.mark.requirement("settings.workspace.operators")
-@pytest.mark.parametrize("given", ["discoveryCommand", "callCommand"])
-def test_what_finds_and_runs_custom_tools_is_the_operators_as_a_pair(
-    given: str, tmp_path: Path, environ: dict[str, str]
+@pytest.mark.parametrize("key", ["discoveryCommand", "callCommand"])
+def test_if_the_operator_sets_one_command_for_custom_tools_a_workspace_can_set_neither(
+    key: str, tmp_path: Path, environ: dict[str, str]
 ) -> None:
-    both = {"discoveryCommand": "evil find", "callCommand": "evil call"}
-    report = load_with(tmp_path, environ, {"tools": {given: "own"}}, {"tools": both})
+    workspace_commands = {"discoveryCommand": "evil find", "callCommand": "evil call"}
+    report = load_with(tmp_path, environ, {"tools": {key: "own"}}, {"tools": workspace_commands})
     tools = report.settings.tools
     assert {tools.discovery_command, tools.call_command} == {("own",), None}
     assert len(report.warnings) == 2
-    alone = load_with(tmp_path, environ, {}, {"tools": both})
-    assert alone.settings.tools.call_command == ("evil", "call")
+    report_without_operator = load_with(tmp_path, environ, {}, {"tools": workspace_commands})
+    assert report_without_operator.settings.tools.call_command == ("evil", "call")
 
 
 @pytest.mark.requirement("settings.workspace.memory")
-def test_a_workspace_names_its_own_memory_and_not_that_of_all_projects(tmp_path: Path, environ: dict[str, str]) -> None:
+def test_a_workspace_names_its_own_memory_file_and_not_the_global_one(tmp_path: Path, environ: dict[str, str]) -> None:
     report = load_with(
         tmp_path, environ, {}, {"contextFileName": ["NOTES.md", "other"], "memory": {"section": "x\n- y"}}
     )
@@ -149,7 +153,7 @@ def test_a_workspace_names_its_own_memory_and_not_that_of_all_projects(tmp_path:
 @pytest.mark.requirement("settings.workspace.memory")
 @pytest.mark.parametrize("key", ["fileName", "projectFileName"])
 @pytest.mark.parametrize("name", ["settings.json", "trusted.json", "Makefile", ".git/config"])
-def test_a_workspace_names_no_other_file_than_a_markdown_file_as_its_memory(
+def test_a_workspace_can_name_only_a_markdown_file_as_its_memory(
     key: str, name: str, tmp_path: Path, environ: dict[str, str]
 ) -> None:
     report = load_with(tmp_path, environ, {}, {"memory": {key: name}})
@@ -161,14 +165,14 @@ def test_a_workspace_names_no_other_file_than_a_markdown_file_as_its_memory(
 @pytest.mark.requirement("settings.workspace.memory")
 def test_a_file_of_the_command_line_names_the_memory_of_each_project(tmp_path: Path, environ: dict[str, str]) -> None:
     load_with(tmp_path, environ, {}, {"memory": {"fileName": "THEIRS.md"}})
-    own = write(tmp_path / "own.json", {"memory": {"fileName": "OWN.md"}})
-    report = load_settings([own], {}, environ, folder=str(tmp_path / "project"))
+    operator_file = write(tmp_path / "own.json", {"memory": {"fileName": "OWN.md"}})
+    report = load_settings([operator_file], {}, environ, folder=str(tmp_path / "project"))
     assert (report.settings.memory.file_name, report.settings.memory.project_file_name) == (("OWN.md",), None)
 
 
 @pytest.mark.requirement("settings.own.asked")
 @pytest.mark.parametrize("name", ["settings.json", "trusted.json", "AGENTS.md"])
-def test_no_name_and_no_link_of_a_memory_frees_what_is_guarded(
+def test_no_name_or_link_of_a_memory_file_opens_a_guarded_file(
     name: str, tmp_path: Path, environ: dict[str, str]
 ) -> None:
     folder = tmp_path / "home/.config/coretools-mcp"
@@ -184,7 +188,7 @@ def test_no_name_and_no_link_of_a_memory_frees_what_is_guarded(
 
 
 @pytest.mark.requirement("settings.files")
-def test_a_config_file_reached_through_a_link_stays_that_file_whatever_becomes_of_the_link(tmp_path: Path) -> None:
+def test_a_config_file_behind_a_link_stays_the_same_file_if_the_link_changes(tmp_path: Path) -> None:
     (tmp_path / "real").mkdir()
     (tmp_path / "real" / "c.json").write_text('{"approvalMode": "plan"}')
     (tmp_path / "link").symlink_to("real")

@@ -1,4 +1,4 @@
-"""Settings that nobody can read, or that hold what no key means: told in a sentence, whatever it is."""
+"""Settings files that cannot be read, and values that no key can have: each gets an understandable message."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from server.settings.settings_files import read_regular, real_path
 from tests.settings_cases import load, refusal, write
 
 NOWHERE = "/proc/1/root/nothing"
-"""What lies behind another's root folder: its link can be read by few."""
+"""A path behind the link to the root folder of process 1, which few users may follow."""
 
 
 def _is_closed() -> bool:
@@ -29,8 +29,8 @@ def _is_closed() -> bool:
     return False
 
 
-closed = pytest.mark.skipif(not _is_closed(), reason="this user may follow every link")
-posix = pytest.mark.skipif(sys.platform == "win32", reason="pipes in the file system are POSIX")
+needs_closed_link = pytest.mark.skipif(not _is_closed(), reason="not run: this user may follow every link")
+posix = pytest.mark.skipif(sys.platform == "win32", reason="not run: Windows has no named pipes in the file system")
 
 
 def make_pipe(path: Path) -> None:
@@ -38,9 +38,9 @@ def make_pipe(path: Path) -> None:
         os.mkfifo(path)
 
 
-@closed
+@needs_closed_link
 @pytest.mark.requirement("settings.roots")
-def test_a_link_in_a_workspace_that_nobody_may_follow_keeps_no_server_from_starting(
+def test_a_link_in_a_workspace_that_the_server_may_not_follow_does_not_stop_the_start(
     environ: dict[str, str], tmp_path: Path
 ) -> None:
     project = tmp_path.resolve() / "project"
@@ -52,20 +52,20 @@ def test_a_link_in_a_workspace_that_nobody_may_follow_keeps_no_server_from_start
     assert "it cannot be read" in report.warnings[0]
 
 
-@closed
+@needs_closed_link
 @pytest.mark.requirement("settings.roots")
 @pytest.mark.parametrize("key", [("workspace", "roots"), ("memory", "globalFolder")], ids=".".join)
-def test_a_folder_behind_a_link_that_nobody_may_follow_is_refused_in_a_sentence(
+def test_a_folder_behind_a_link_that_the_server_may_not_follow_is_refused_in_a_sentence(
     environ: dict[str, str], file: Path, key: tuple[str, str]
 ) -> None:
-    said = refusal(file, {key[0]: {key[1]: [NOWHERE] if key[1] == "roots" else NOWHERE}}, environ)
-    assert f"{'.'.join(key)}" in said
-    assert "leads through a link that this server may not follow" in said
+    message = refusal(file, {key[0]: {key[1]: [NOWHERE] if key[1] == "roots" else NOWHERE}}, environ)
+    assert f"{'.'.join(key)}" in message
+    assert "leads through a link that this server may not follow" in message
 
 
-@closed
+@needs_closed_link
 @pytest.mark.requirement("settings.roots")
-def test_a_path_through_such_a_link_stays_as_it_is_spelled() -> None:
+def test_a_path_through_a_link_that_cannot_be_followed_stays_as_it_is_spelled() -> None:
     assert real_path(f"{NOWHERE}/../x") == "/proc/1/root/x"
 
 
@@ -75,9 +75,9 @@ def test_a_path_through_such_a_link_stays_as_it_is_spelled() -> None:
 async def test_a_pipe_in_the_place_of_the_users_file_is_refused_and_never_waited_for(
     environ: dict[str, str], tmp_path: Path
 ) -> None:
-    own = tmp_path / "home/.config/coretools-mcp/settings.json"
-    own.parent.mkdir(parents=True)
-    make_pipe(own)
+    user_file = tmp_path / "home/.config/coretools-mcp/settings.json"
+    user_file.parent.mkdir(parents=True)
+    make_pipe(user_file)
     with anyio.fail_after(60), pytest.raises(SettingsError, match="it is not a regular file"):
         await anyio.to_thread.run_sync(lambda: load_settings([], {}, environ), abandon_on_cancel=True)
 
@@ -85,20 +85,20 @@ async def test_a_pipe_in_the_place_of_the_users_file_is_refused_and_never_waited
 @posix
 @pytest.mark.requirement("settings.irregular")
 def test_a_folder_in_the_place_of_a_file_is_no_file_and_leaves_no_descriptor_open(tmp_path: Path) -> None:
-    before = os.open(os.devnull, os.O_RDONLY)
-    os.close(before)
+    descriptor_before = os.open(os.devnull, os.O_RDONLY)
+    os.close(descriptor_before)
     with pytest.raises(IsADirectoryError):
         read_regular(str(tmp_path))
-    after = os.open(os.devnull, os.O_RDONLY)
-    os.close(after)
-    assert after == before
+    descriptor_after = os.open(os.devnull, os.O_RDONLY)
+    os.close(descriptor_after)
+    assert descriptor_after == descriptor_before
 
 
 @pytest.mark.requirement("settings.irregular")
 @pytest.mark.parametrize("number", ["1e999", "-1e999", "1" * 400 + ".0"])
-def test_a_number_beyond_every_number_is_refused(environ: dict[str, str], file: Path, number: str) -> None:
-    said = refusal(file, f'{{"tools": {{"shell": {{"inactivityTimeout": {number}}}}}}}', environ)
-    assert "a number that JSON cannot express" in said
+def test_a_number_that_is_too_large_is_refused(environ: dict[str, str], file: Path, number: str) -> None:
+    message = refusal(file, f'{{"tools": {{"shell": {{"inactivityTimeout": {number}}}}}}}', environ)
+    assert "a number that JSON cannot express" in message
 
 
 @pytest.mark.requirement("settings.irregular")
@@ -112,7 +112,7 @@ def test_a_time_that_is_too_long_for_its_unit_is_the_longest(
 
 @pytest.mark.requirement("settings.search")
 @pytest.mark.parametrize("default", [[], {}, 1, None, "nobody"])
-def test_a_default_of_web_search_that_is_no_provider_is_passed_over(
+def test_a_default_of_web_search_that_is_no_provider_is_ignored(
     environ: dict[str, str], file: Path, default: Any
 ) -> None:
     report = load(file, {"webSearch": {"provider": [{"type": "tavily", "apiKey": "k"}], "default": default}}, environ)
@@ -121,9 +121,7 @@ def test_a_default_of_web_search_that_is_no_provider_is_passed_over(
 
 
 @pytest.mark.requirement("settings.bad-values")
-def test_what_a_file_calls_an_agent_or_a_variable_stays_on_one_line_in_a_warning(
-    environ: dict[str, str], file: Path
-) -> None:
+def test_names_of_agents_and_variables_stay_on_one_line_in_a_warning(environ: dict[str, str], file: Path) -> None:
     content = {
         "agents": {"x\nforged": {"command": "${NO\nforged \x1b]0;title\x07}"}},
         "mcpServers": {"a": {"command": "${NO\nforged}"}},

@@ -1,4 +1,4 @@
-"""A process that trusts folders, one after the other, as several servers or terminals may at once.
+"""Trusts several folders, one after the other. Tests run several such processes at once.
 
 python trusting.py STORE NAME COUNT
 """

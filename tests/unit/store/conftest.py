@@ -1,4 +1,4 @@
-"""The places where replicas may keep what they share."""
+"""Fixtures for the stores in which replicas share state."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from server.store.valkey_store import ValkeyStore
 from tests.valkey_servers import ValkeyServer, valkey_server
 
 Opener = Callable[[], Store]
-"""Opens the store of one more replica; each is closed at the end."""
+"""Opens a store for one more replica. The fixture closes every store at the end."""
 
 
 @pytest.fixture(scope="module")
@@ -23,8 +23,8 @@ def valkey(tmp_path_factory: pytest.TempPathFactory) -> Generator[ValkeyServer]:
 
 
 @pytest.fixture(params=["memory", "sqlite", "valkey"])
-async def opened(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncGenerator[Opener]:
-    made: list[Store] = []
+async def open_replica(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncGenerator[Opener]:
+    stores: list[Store] = []
     memory = MemoryStore()
     server: ValkeyServer | None = request.getfixturevalue("valkey") if request.param == "valkey" else None
     if server is not None:
@@ -36,16 +36,16 @@ async def opened(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncGenerat
             store = ValkeyStore(server.url, "")
         elif request.param == "sqlite":
             store = SqliteStore(str(tmp_path / "store.db"))
-        made.append(store)
+        stores.append(store)
         return store
 
     yield open_store
-    for store in made:
+    for store in stores:
         await store.aclose()
 
 
 @pytest.fixture
-async def store(opened: Opener) -> Store:
-    store = opened()
+async def store(open_replica: Opener) -> Store:
+    store = open_replica()
     await store.start()
     return store

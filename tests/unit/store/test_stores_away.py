@@ -1,4 +1,4 @@
-"""Stores that cannot be used, and come back."""
+"""Stores that are temporarily unavailable, and stores that come back with other contents or cannot be used."""
 
 from __future__ import annotations
 
@@ -34,27 +34,27 @@ USES: list[Callable[[Store], Awaitable[object]]] = [
 ]
 
 
-async def refused(store: Store) -> str:
-    """Why none of it can be done."""
-    whys: set[str] = set()
+async def refusal_reason(store: Store) -> str:
+    """Check that every operation is refused with the same reason, and return it."""
+    reasons: set[str] = set()
     for use in USES:
-        with pytest.raises(StoreUnavailableError) as caught:
+        with pytest.raises(StoreUnavailableError) as error_info:
             await use(store)
-        assert caught.value.code is ToolErrorType.STORE_UNAVAILABLE
-        whys.add(caught.value.reason)
-    assert len(whys) == 1
-    return whys.pop()
+        assert error_info.value.code is ToolErrorType.STORE_UNAVAILABLE
+        reasons.add(error_info.value.reason)
+    assert len(reasons) == 1
+    return reasons.pop()
 
 
-async def listen(store: Store, heard: list[str | None]) -> None:
-    """Hear what is told about lists, for ever."""
+async def listen(store: Store, texts: list[str | None]) -> None:
+    """Receive the messages of the channel `lists` until cancelled."""
     async with aclosing(store.subscribe("lists")) as messages:
         async for text in messages:
-            heard.append(text)  # noqa: PERF401 - each as it comes
+            texts.append(text)  # noqa: PERF401 - each text must be visible at once
 
 
 @pytest.mark.requirement("store.away")
-async def test_a_server_that_is_away_at_the_start_refuses_and_is_used_once_it_is_there(
+async def test_a_server_that_is_away_at_the_start_is_used_once_it_is_there(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     server = ValkeyServer(tmp_path)
@@ -62,7 +62,7 @@ async def test_a_server_that_is_away_at_the_start_refuses_and_is_used_once_it_is
     try:
         await store.start()
         assert store.generation == ""
-        assert await refused(store) == "it cannot be reached"
+        assert await refusal_reason(store) == "it cannot be reached"
         assert len([record for record in caplog.records if "cannot be used" in record.message]) == 1
         server.start()
         assert not await store.take_once("key", 60, store.generation)
@@ -74,20 +74,20 @@ async def test_a_server_that_is_away_at_the_start_refuses_and_is_used_once_it_is
 
 
 @pytest.mark.requirement("store.away")
-async def test_a_server_that_ends_between_two_commands_refuses_and_is_used_when_it_is_back(tmp_path: Path) -> None:
+async def test_a_server_that_stops_between_two_commands_is_used_again_when_it_is_back(tmp_path: Path) -> None:
     with valkey_server(tmp_path) as server:
         store = ValkeyStore(server.url, "")
         await store.start()
         assert await store.take_once("first", 60, store.generation)
         server.stop()
-        assert await refused(store) == "it cannot be reached"
+        assert await refusal_reason(store) == "it cannot be reached"
         server.start()
         assert await store.get("first") is None
         await store.aclose()
 
 
 @pytest.mark.requirement("store.forgotten")
-async def test_what_was_taken_before_a_server_came_back_empty_is_never_taken_again(tmp_path: Path) -> None:
+async def test_a_key_taken_before_a_server_came_back_empty_cannot_be_taken_again(tmp_path: Path) -> None:
     with valkey_server(tmp_path) as server:
         stores = [ValkeyStore(server.url, "") for _ in range(2)]
         for store in stores:
@@ -105,7 +105,7 @@ async def test_what_was_taken_before_a_server_came_back_empty_is_never_taken_aga
 
 
 @pytest.mark.requirement("store.forgotten")
-async def test_what_was_taken_since_the_snapshot_that_a_server_came_back_from_is_never_taken_again(
+async def test_a_key_taken_after_the_snapshot_of_a_restarted_server_cannot_be_taken_again(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     with valkey_server(tmp_path) as server:
@@ -126,7 +126,7 @@ async def test_what_was_taken_since_the_snapshot_that_a_server_came_back_from_is
 
 @pytest.mark.requirement("store.forgotten")
 @pytest.mark.parametrize("policy", ["volatile-lru", "allkeys-lru"])
-async def test_what_a_server_has_evicted_is_never_taken_again(tmp_path: Path, policy: str) -> None:
+async def test_a_key_that_a_server_has_evicted_cannot_be_taken_again(tmp_path: Path, policy: str) -> None:
     with valkey_server(tmp_path, "--maxmemory-policy", policy) as server:
         store = ValkeyStore(server.url, "")
         await store.start()
@@ -142,10 +142,10 @@ async def test_what_a_server_has_evicted_is_never_taken_again(tmp_path: Path, po
 
 
 @pytest.mark.requirement("store.strangers")
-async def test_what_others_write_under_our_names_is_no_text_or_of_another_type_and_ends_nothing(
+async def test_values_of_other_programs_that_are_not_text_or_have_another_type_cause_no_crash(
     valkey: ValkeyServer,
 ) -> None:
-    store, heard = ValkeyStore(valkey.url, ""), list[str | None]()
+    store, texts = ValkeyStore(valkey.url, ""), list[str | None]()
     await store.start()
     valkey.command("SET", "coretools:bytes", r'"\xff\xfe"')
     valkey.command("LPUSH", "coretools:list", "element")
@@ -157,43 +157,43 @@ async def test_what_others_write_under_our_names_is_no_text_or_of_another_type_a
         await store.add("bytes", 1, 60)
 
     async with anyio.create_task_group() as tasks:
-        tasks.start_soon(listen, store, heard)
-        await until(lambda: heard == [None])
+        tasks.start_soon(listen, store, texts)
+        await until(lambda: texts == [None])
         valkey.command("PUBLISH", "coretools:lists", r'"\xff"')
         await store.publish("lists", "tools")
-        await until(lambda: len(heard) == 3)
+        await until(lambda: len(texts) == 3)
         tasks.cancel_scope.cancel()
-    assert heard[-1] == "tools"
+    assert texts[-1] == "tools"
     await store.aclose()
 
 
 @pytest.mark.requirement("store.away")
-async def test_a_server_that_says_nothing_is_not_waited_for_longer_than_its_time(valkey: ValkeyServer) -> None:
+async def test_a_silent_server_is_not_waited_for_longer_than_the_limit(valkey: ValkeyServer) -> None:
     async with silenceable_proxy(valkey.port) as (port, is_silent):
         store = ValkeyStore(f"valkey://127.0.0.1:{port}", "")
         await store.start()
         assert await store.take_once("slow", 60, store.generation)
         is_silent.set()
-        with anyio.fail_after(20):  # a twentieth of what each could take if none gave up
-            assert await refused(store) == "it does not answer within 1 s"
+        with anyio.fail_after(20):  # without the time limits of the store, this would never end
+            assert await refusal_reason(store) == "it does not answer within 1 s"
         await store.aclose()
 
 
 @pytest.mark.requirement("store.away")
-async def test_that_a_server_says_nothing_is_told_once_however_many_wait_for_it(
+async def test_a_silent_server_is_logged_once_however_many_calls_wait_for_it(
     valkey: ValkeyServer, caplog: pytest.LogCaptureFixture
 ) -> None:
-    heard, refusals = list[str | None](), list[str]()
+    texts, refusals = list[str | None](), list[str]()
     async with silenceable_proxy(valkey.port) as (port, is_silent), anyio.create_task_group() as tasks:
         store = ValkeyStore(f"valkey://127.0.0.1:{port}", "")
 
         async def read() -> None:
-            with pytest.raises(StoreUnavailableError) as caught:
+            with pytest.raises(StoreUnavailableError) as error_info:
                 await store.get("key")
-            refusals.append(caught.value.reason)
+            refusals.append(error_info.value.reason)
 
-        tasks.start_soon(listen, store, heard)
-        await until(lambda: heard == [None])
+        tasks.start_soon(listen, store, texts)
+        await until(lambda: texts == [None])
         is_silent.set()
         for _ in range(4):
             async with anyio.create_task_group() as readers:
@@ -202,22 +202,22 @@ async def test_that_a_server_says_nothing_is_told_once_however_many_wait_for_it(
         await store.aclose()
         tasks.cancel_scope.cancel()
     assert len(refusals) == 200
-    said = [record.getMessage() for record in caplog.records if "the store" in record.getMessage()]
-    assert len(said) == len(set(said)) == len(set(refusals)), said
-    assert not any("can be used again" in each for each in said), said
+    messages = [record.getMessage() for record in caplog.records if "the store" in record.getMessage()]
+    assert len(messages) == len(set(messages)) == len(set(refusals)), messages
+    assert not any("can be used again" in message for message in messages), messages
 
 
 @pytest.mark.requirement("store.away")
-async def test_a_call_that_is_cancelled_takes_no_answer_away_from_another_one(valkey: ValkeyServer) -> None:
+async def test_a_cancelled_call_takes_no_answer_away_from_another_one(valkey: ValkeyServer) -> None:
     store = ValkeyStore(valkey.url, "")
     await store.start()
     for number in range(100):
         await store.put(f"number {number}", str(number), 60)
 
     async def read(number: int) -> None:
-        held = await store.get(f"number {number}")
-        assert held is not None
-        assert held.value == str(number)
+        value = await store.get(f"number {number}")
+        assert value is not None
+        assert value.value == str(number)
 
     for number in range(100):
         async with anyio.create_task_group() as given_up:
@@ -230,7 +230,7 @@ async def test_a_call_that_is_cancelled_takes_no_answer_away_from_another_one(va
 
 
 @pytest.mark.requirement("store.away")
-async def test_more_at_once_than_there_are_connections_take_turns(valkey: ValkeyServer) -> None:
+async def test_more_calls_than_connections_take_turns(valkey: ValkeyServer) -> None:
     store = ValkeyStore(valkey.url, "")
     async with anyio.create_task_group() as tasks:
         for number in range(300):
@@ -241,70 +241,74 @@ async def test_more_at_once_than_there_are_connections_take_turns(valkey: Valkey
 
 @pytest.mark.requirement("store.password")
 @pytest.mark.parametrize("user", ["", "coretools@"])
-async def test_a_password_lets_in_and_a_wrong_one_does_not_and_is_told_nowhere(
+async def test_the_right_password_is_accepted_and_no_password_is_logged(
     tmp_path: Path, user: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.DEBUG)
-    secret, wrong = "correct-horse-battery", "guessed-by-somebody"
-    options = ["--user", "coretools", "on", f">{secret}", "~*", "&*", "+@all"] if user else ["--requirepass", secret]
+    password, wrong_password = "correct-horse-battery", "guessed-by-somebody"
+    options = (
+        ["--user", "coretools", "on", f">{password}", "~*", "&*", "+@all"] if user else ["--requirepass", password]
+    )
     with valkey_server(tmp_path, *options) as server:
         url = server.url.replace("//", f"//{user}")
-        right, other = ValkeyStore(url, secret), ValkeyStore(url, wrong)
-        await right.start()
-        assert await right.take_once("key", 60, right.generation)
-        await other.start()
-        assert await refused(other) == "it rejects the user name or the password (store.password)"
-        assert secret not in caplog.text
-        assert wrong not in caplog.text
-        assert secret not in repr(right)
-        await right.aclose()
-        await other.aclose()
+        accepted_store, rejected_store = ValkeyStore(url, password), ValkeyStore(url, wrong_password)
+        await accepted_store.start()
+        assert await accepted_store.take_once("key", 60, accepted_store.generation)
+        await rejected_store.start()
+        assert await refusal_reason(rejected_store) == "it rejects the user name or the password (store.password)"
+        assert password not in caplog.text
+        assert wrong_password not in caplog.text
+        assert password not in repr(accepted_store)
+        await accepted_store.aclose()
+        await rejected_store.aclose()
 
 
 @pytest.mark.requirement("store.messages")
 async def test_a_subscriber_is_told_that_it_may_have_missed_some_once_the_server_is_back(tmp_path: Path) -> None:
     with valkey_server(tmp_path) as server:
-        store, heard = ValkeyStore(server.url, ""), list[str | None]()
+        store, texts = ValkeyStore(server.url, ""), list[str | None]()
 
         async with anyio.create_task_group() as tasks:
-            tasks.start_soon(listen, store, heard)
-            await until(lambda: heard == [None])
+            tasks.start_soon(listen, store, texts)
+            await until(lambda: texts == [None])
             before = store.generation
             await server.restart()
-            await until(lambda: heard == [None, None])
+            await until(lambda: texts == [None, None])
             assert store.generation not in ("", before)
             await store.publish("lists", "tools")
-            await until(lambda: heard == [None, None, "tools"])
+            await until(lambda: texts == [None, None, "tools"])
             tasks.cancel_scope.cancel()
         await store.aclose()
 
 
 @pytest.mark.requirement("store.sqlite")
-async def test_a_file_is_for_its_user_alone_and_one_that_others_can_read_is_not_used(tmp_path: Path) -> None:
+async def test_a_file_is_private_to_its_user_and_one_that_others_can_read_is_not_used(tmp_path: Path) -> None:
     path = tmp_path / "store.db"
     store = SqliteStore(str(path))
     await store.start()
-    modes = {each.name: oct(each.stat().st_mode & 0o777) for each in tmp_path.iterdir()}
+    modes = {path.name: oct(path.stat().st_mode & 0o777) for path in tmp_path.iterdir()}
     assert modes == dict.fromkeys(("store.db", "store.db-wal", "store.db-shm"), "0o600")
     await store.aclose()
     path.chmod(0o644)
-    assert "other users can read or write it, mode 0644: run chmod 600 on it" in await refused(SqliteStore(str(path)))
+    assert "other users can read or write it, mode 0644: run chmod 600 on it" in await refusal_reason(
+        SqliteStore(str(path))
+    )
 
 
 @pytest.mark.requirement("store.sqlite")
-async def test_a_file_that_another_process_keeps_is_not_waited_for_longer_than_its_time(
+async def test_a_file_that_another_process_locks_is_not_waited_for_longer_than_the_limit(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(sqlite_store, "BUSY_SECONDS", 0.1)
     path = str(tmp_path / "store.db")
     store = SqliteStore(path)
     await store.start()
-    other = sqlite3.connect(path, isolation_level=None)
-    other.execute("BEGIN EXCLUSIVE")
+    connection = sqlite3.connect(path, isolation_level=None)
+    connection.execute("BEGIN EXCLUSIVE")
     with anyio.fail_after(30):
-        assert await refused(store) == "another process has locked its file for too long"
-    other.execute("ROLLBACK")
-    other.close()
+        assert await refusal_reason(store) == "another process has locked its file for too long"
+    connection.execute("ROLLBACK")
+    connection.close()
     assert await store.take_once("key", 60, store.generation)
     await store.aclose()
 
@@ -319,47 +323,47 @@ def link(path: Path) -> None:
 
 
 @pytest.mark.requirement("store.sqlite")
-async def test_who_reads_a_file_waits_for_no_process_that_writes(tmp_path: Path) -> None:
+async def test_reading_a_file_does_not_wait_for_a_process_that_writes(tmp_path: Path) -> None:
     path = str(tmp_path / "store.db")
     store = SqliteStore(path)
     await store.put("key", "value")
-    with closing(sqlite3.connect(path, isolation_level=None)) as other:
-        other.execute("BEGIN IMMEDIATE")
-        held = await store.get("key")
-    assert held is not None
-    assert held.value == "value"
+    with closing(sqlite3.connect(path, isolation_level=None)) as connection:
+        connection.execute("BEGIN IMMEDIATE")
+        value = await store.get("key")
+    assert value is not None
+    assert value.value == "value"
     await store.aclose()
 
 
 @pytest.mark.requirement("store.sqlite")
 @pytest.mark.parametrize(
-    ("spoil", "why"),
+    ("spoil", "reason"),
     [
         (damage, "not an SQLite database"),
         (Path.mkdir, "Is a directory"),
         (link, "symbolic links"),
     ],
 )
-async def test_what_is_no_file_of_ours_is_refused_and_left_as_it_is(
-    tmp_path: Path, spoil: Callable[[Path], object], why: str
+async def test_a_path_that_is_not_a_store_is_refused_and_left_unchanged(
+    tmp_path: Path, spoil: Callable[[Path], object], reason: str
 ) -> None:
     path = tmp_path / "store.db"
     spoil(path)
     store = SqliteStore(str(path))
-    assert why in await refused(store)
-    assert [each.name for each in tmp_path.iterdir()] == ["store.db"]
+    assert reason in await refusal_reason(store)
+    assert [entry.name for entry in tmp_path.iterdir()] == ["store.db"]
     await store.aclose()
 
 
 @pytest.mark.requirement("store.forgotten")
-async def test_a_file_that_was_put_in_the_place_of_another_one_is_another_generation(tmp_path: Path) -> None:
+async def test_a_new_file_in_the_place_of_a_deleted_one_is_another_generation(tmp_path: Path) -> None:
     path = tmp_path / "store.db"
     store = SqliteStore(str(path))
     await store.start()
     before = store.generation
     assert await store.take_once("spent", 60, before)
-    for each in tmp_path.iterdir():
-        os.unlink(each)
+    for entry in tmp_path.iterdir():
+        os.unlink(entry)
     assert not await store.take_once("spent", 60, before)
     assert store.generation != before
     assert await store.take_once("asked since", 60, store.generation)
@@ -370,7 +374,7 @@ async def test_a_file_that_was_put_in_the_place_of_another_one_is_another_genera
 async def test_a_file_whose_folder_is_not_there_is_used_once_it_is(tmp_path: Path) -> None:
     store = SqliteStore(str(tmp_path / "folder" / "store.db"))
     await store.start()
-    assert "No such file or directory" in await refused(store)
+    assert "No such file or directory" in await refusal_reason(store)
     (tmp_path / "folder").mkdir()
     assert await store.put("key", "value") is not None
     await store.aclose()

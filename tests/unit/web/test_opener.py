@@ -262,7 +262,7 @@ async def test_cancellation_closes_the_connection() -> None:
         await until(lambda: site.requests)
         group.cancel_scope.cancel()
     assert site.connections == 1
-    assert site.talking == 0
+    assert site.open_connections == 0
 
 
 @pytest.mark.requirement("web.open")

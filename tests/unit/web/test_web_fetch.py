@@ -429,7 +429,7 @@ async def test_a_cancelled_call_lets_the_connection_go(context: ToolContext) -> 
         group.start_soon(Fetching(opener_for(site), context).text, site.url())
         await until(lambda: site.requests)
         group.cancel_scope.cancel()
-    assert site.talking == 0
+    assert site.open_connections == 0
 
 
 @pytest.mark.requirement("web.private")

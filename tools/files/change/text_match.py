@@ -27,7 +27,8 @@ PIECE_CHARS = 1 << 16  # characters searched per step; in repetitive text, a ste
 MAX_RELAXED_CHARS = 8_000_000
 # The same limit in lines; this many take about 50 MB and half a second
 MAX_RELAXED_LINES = 300_000
-# In GB18030, Shift JIS and Big5, ASCII bytes in this range may be the second half of a character
+# In GB18030, Shift JIS and Big5, ASCII bytes in this range may be later bytes of a character (0x30 to 0x39 only in
+# GB18030's characters of four bytes)
 _FIRST_TRAIL, _LAST_TRAIL = "\x30", "\x7e"
 
 

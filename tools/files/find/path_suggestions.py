@@ -18,7 +18,6 @@ import re
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from functools import cache
 from urllib.parse import unquote
 
 from tools.contract.limits import AbortSignal, Deadline
@@ -310,12 +309,14 @@ class _Ranking:
         self._folder, _, self._name = _key(wanted_path).rpartition("/")
         self._stem, self._suffix = os.path.splitext(self._name)
         self._matcher = difflib.SequenceMatcher(None, b=self._stem, autojunk=False)
-        self._likeness = cache(self._likeness_of)
+        self._likeness: dict[str, float] = {}  # a cached method would be a reference cycle
         self._rated: dict[str, float] = {}
 
     def add(self, path: str) -> None:
         folder, _, name = _key(path).rpartition("/")
-        likeness = self._likeness(name)
+        if name not in self._likeness:
+            self._likeness[name] = self._likeness_of(name)
+        likeness = self._likeness[name]
         if likeness < MIN_LIKENESS:
             return
         # The wanted folder is best. Next come folders whose path ends with the wanted folder's, or is the end of it.

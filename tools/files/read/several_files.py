@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 import time
+from bisect import bisect_left
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
@@ -73,15 +74,19 @@ class Candidate(NamedTuple):
 class _PathsInAnyCase:
     """Selects files by their paths without regard to case, as seen from one folder."""
 
-    paths: frozenset[str]  # in lower case: the files, and all folders above them, which end in a slash
+    paths: tuple[str, ...]  # in lower case and sorted; a set of all folders above them might need a lot of memory
     folder: str = ""
 
+    def _next_path(self, start: str) -> str:
+        at = bisect_left(self.paths, start)
+        return self.paths[at] if at < len(self.paths) else ""
+
     def select(self, names: list[str], /) -> list[str]:
-        return [name for name in names if self.folder + name.lower() in self.paths]
+        return [name for name in names if self._next_path(path := self.folder + name.lower()) == path]
 
     def enter(self, name: str, /) -> Selection | None:
         folder = f"{self.folder}{name.lower()}/"
-        return _PathsInAnyCase(self.paths, folder) if folder in self.paths else None
+        return _PathsInAnyCase(self.paths, folder) if self._next_path(folder).startswith(folder) else None
 
     enter_link = enter
 
@@ -164,10 +169,9 @@ class FileSelection:
         for root in self._walk.workspace.root_locations() if missing else ():
             locations = [location for location in chain.from_iterable(missing.values()) if location.root == root.path]
             files = {location.relative.lower() for location in locations}
-            folders = {path[: at + 1] for path in files for at, character in enumerate(path) if character == "/"}
             if files:
                 literal_names = {name for path in files for name in path.split("/")}
-                self._search(root, _PathsInAnyCase(frozenset(files | folders)), literal_names)
+                self._search(root, _PathsInAnyCase(tuple(sorted(files))), literal_names)
         if self._walk.is_out_of_time():
             return  # there may be more matches
         found_paths = {path.lower() for path in self.files} if missing else set[str]()

@@ -16,8 +16,9 @@ children of the broker, because on Linux the broker and the supervisors are subr
 killing the broker and its supervisor at the same moment, or by becoming a user that they may not signal. On systems
 without subreapers, a program can also escape by leaving its process group or killing its supervisor.
 
-Standard input is the socket to the server. The arguments are what supervisors track (`descendants` or `group`), and the
-limit on open files for programs.
+This script runs without the server's import path, so the only modules of this project that it can import are the other
+three in this folder. Standard input is the socket to the server. The arguments are what supervisors track
+(`descendants` or `group`), and the limit on open files for programs.
 """
 
 from __future__ import annotations

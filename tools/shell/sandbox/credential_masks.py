@@ -88,7 +88,7 @@ def secret_places(
             real = os.path.realpath(path)
             if real in withheld or contains(real, real_home) or (place is not None and is_inside(real, readable_paths)):
                 continue
-            entry = HOME_PLACES.get(place) or _found_place(place, real_home) if place else None
+            entry = HOME_PLACES.get(place) or _found_place(place, home) if place else None
             state = os.stat(real)
             # In a workspace that does not contain the home folder, the empty replacement could be mistaken for the real
             # file, and committed.

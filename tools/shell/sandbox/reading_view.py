@@ -21,7 +21,7 @@ from tools.contract.command_views import SYSTEM
 from tools.files.ignore_files import repository_of
 from tools.files.path_opener import Stamp, StampedCache, open_regular, stamp_of
 from tools.files.workspace import SCRATCH_NAME, contains, is_inside, outermost
-from tools.permissions.git_store import object_folders
+from tools.permissions.git_history_names import object_folders
 from tools.permissions.protected_files import REPOSITORY
 from tools.permissions.repositories import work_tree_above
 from tools.shell.sandbox.credential_masks import included_settings

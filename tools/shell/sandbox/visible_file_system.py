@@ -438,7 +438,7 @@ def _nearest(path: str, folders: Iterable[str]) -> int:
 
 
 def _create_mount_points(lasting: Mapping[str, str], mounted_paths: Iterable[str]) -> Iterator[str]:
-    """Create the mount points in the client's folders. Yield those that are empty files."""
+    """Create the mount points in the client's folders. Yield the paths of the empty files created for this."""
     for visible_folder, folder in lasting.items():
         for path in mounted_paths:
             if contains(visible_folder, path) and path != visible_folder and os.path.lexists(path):

@@ -69,9 +69,9 @@ def stores_of_submodules(store: str) -> Iterator[tuple[str, str]]:
 
 def stored_in(store: str) -> Iterator[str]:
     """Yield the existing files and folders in which a repository stores the content and the names of files."""
-    folders = [store]
-    with suppress(OSError):
-        folders += (os.path.join(store, "worktrees", name) for name in os.listdir(os.path.join(store, "worktrees")))
+    folders, worktrees = [store], os.path.join(store, "worktrees")
+    with suppress(OSError):  # sorted, because an answer is bound to the order of masked paths
+        folders += (os.path.join(worktrees, name) for name in sorted(os.listdir(worktrees)))
     for folder in folders:
         for name in ("index", "lfs", "rebase-apply", "rebase-merge", "rr-cache"):
             if os.path.lexists(path := os.path.join(folder, name)):
