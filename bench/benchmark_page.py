@@ -100,18 +100,20 @@ def _machine() -> str:
 
 
 def _section(heading: str, results: Sequence[Measurement]) -> str:
-    peers = list(dict.fromkeys(name for result in results for name in (*result.values, *result.failed) if name != OURS))
+    peers = list(
+        dict.fromkeys(name for result in results for name in (*result.values, *result.failures) if name != OURS)
+    )
     lines = [f"\n## {heading}\n", f"| | {OURS} | {' | '.join(peers)} |", f"| --- |{' --- |' * (1 + len(peers))}"]
     for result in results:
         ratios = result.ratios(OURS)
         cells = [
-            _ratio(statistics.median(ratios[peer])) if peer in ratios else "none" * (peer in result.failed)
+            _ratio(statistics.median(ratios[peer])) if peer in ratios else "none" * (peer in result.failures)
             for peer in peers
         ]
         own_value = (
             f"{_short(result.median(OURS))} {result.figure.unit}"
             if result.values.get(OURS)
-            else "none" * (OURS in result.failed)
+            else "none" * (OURS in result.failures)
         )
         lines.append(f"| {result.figure.name} | {own_value} | {' | '.join(cells)} |")
     notes: dict[str, str] = {}
@@ -162,8 +164,8 @@ def _picture(results: Sequence[Measurement]) -> str:
 
 
 def _x_of(ratio: float) -> float:
-    clipped = min(max(ratio, MIN_RATIO), MAX_RATIO)
-    return round(LABEL_WIDTH + AXIS_WIDTH * math.log(clipped / MIN_RATIO) / math.log(MAX_RATIO / MIN_RATIO), 1)
+    value = min(max(ratio, MIN_RATIO), MAX_RATIO)
+    return round(LABEL_WIDTH + AXIS_WIDTH * math.log(value / MIN_RATIO) / math.log(MAX_RATIO / MIN_RATIO), 1)
 
 
 def _axis(height: int) -> Iterator[str]:

@@ -81,13 +81,13 @@ class Measurement:
         figure: The figure.
         note: The note of its row.
         values: The values of each server, round by round.
-        failed: Reasons why servers have no values.
+        failures: Reasons why servers have no values.
     """
 
     figure: Figure
     note: str
     values: dict[str, list[float]] = field(default_factory=dict[str, list[float]])
-    failed: dict[str, str] = field(default_factory=dict[str, str])
+    failures: dict[str, str] = field(default_factory=dict[str, str])
 
     def median(self, server: str) -> float:
         """Return the median over a server's rounds."""
@@ -133,7 +133,7 @@ def _record_failures(results: Sequence[Measurement], name: str) -> Generator[Non
         yield
     except (NotRunError, AssertionError, RuntimeError, OSError, ValueError) as error:
         for result in results:
-            result.failed[name] = f"{type(error).__name__}: {error}"
+            result.failures[name] = f"{type(error).__name__}: {error}"
             result.values.pop(name, None)
 
 

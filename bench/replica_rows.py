@@ -111,13 +111,13 @@ async def _restart(cluster: Replicas, root: Path) -> Pair:
     ]
     await restart_under(callers, cluster)
     lost_calls = [call for caller in callers for call in caller.lost_calls]
-    reported = Counter(call for caller in callers for call in caller.completed_calls)
-    executed = Counter(ledger.read_text().split())
+    reported_calls = Counter(call for caller in callers for call in caller.completed_calls)
+    executed_calls = Counter(ledger.read_text().split())
     # Calls that were reported but not executed, or executed but not reported, or executed twice
-    mismatches = (reported - executed) + (executed - reported)
-    reopened = sum(caller.session_count for caller in callers if caller.session_count) - CLIENTS // 2
+    mismatches = (reported_calls - executed_calls) + (executed_calls - reported_calls)
+    reopened_sessions = sum(caller.session_count for caller in callers if caller.session_count) - CLIENTS // 2
     first_lost = f"; first lost: {lost_calls[0][:200]}" if lost_calls else ""
-    note = f"{reported.total():,} calls, {reopened} sessions begun again{first_lost}"
+    note = f"{reported_calls.total():,} calls, {reopened_sessions} sessions begun again{first_lost}"
     return Pair(len(lost_calls) + mismatches.total(), note=note)
 
 
@@ -128,11 +128,11 @@ def _cost(
 
     async def in_turn(urls: tuple[str, str]) -> Pair:
         durations: list[list[float]] = [[], []]
-        async with connection(urls[0]) as shared, connection(urls[1]) as alone:
+        async with connection(urls[0]) as shared_cluster, connection(urls[1]) as single_cluster:
             for number in range(WARMING + times):
                 for side in (0, 1) if number % 2 else (1, 0):
                     start = time.perf_counter()
-                    await call_once((shared, alone)[side])
+                    await call_once((shared_cluster, single_cluster)[side])
                     if number >= WARMING:
                         durations[side].append((time.perf_counter() - start) * 1000)
         own_median, other_median = map(statistics.median, durations)
@@ -145,10 +145,10 @@ def _cost(
     @contextmanager
     def open_row(scene: Scene) -> Generator[Round]:
         with (
-            _replicas(scene, "shared", shares=True) as (shared, _),
-            _replicas(scene, "alone", shares=False) as (alone, _),
+            _replicas(scene, "shared", shares=True) as (shared_cluster, _),
+            _replicas(scene, "alone", shares=False) as (single_cluster, _),
         ):
-            yield lambda: asyncio.run(in_turn((shared.urls["r1"], alone.urls["r1"])))
+            yield lambda: asyncio.run(in_turn((shared_cluster.urls["r1"], single_cluster.urls["r1"])))
 
     return open_row
 

@@ -30,10 +30,10 @@ ATTEMPTS = 2
 def result_line(result: Measurement) -> str:
     """Return one line: the value of this server, and the value and the ratio of each peer."""
     if OURS not in result.values:
-        return f"FAILED {result.figure.name}: {result.failed.get(OURS)}"
+        return f"FAILED {result.figure.name}: {result.failures.get(OURS)}"
     ratios = result.ratios(OURS)
     cells = [f"{name} {result.median(name):,.2f} (x{statistics.median(ratios[name]):.2f})" for name in ratios]
-    cells += [f"{name}: {reason[:200]}" for name, reason in result.failed.items()]
+    cells += [f"{name}: {reason[:200]}" for name, reason in result.failures.items()]
     verdict = "ok  " if is_ahead(result) else "MISS"
     return f"{verdict} {result.figure.name} [{result.figure.unit}]: {result.median(OURS):,.2f}; {'; '.join(cells)}"
 
@@ -55,7 +55,7 @@ def short(scene: Scene) -> int:
                 name = result.figure.name
                 for peer, ratios in result.ratios(OURS).items():
                     best_ratios[name, peer] = max(best_ratios.get((name, peer), 0.0), *ratios)
-                for peer, reason in result.failed.items():
+                for peer, reason in result.failures.items():
                     print(f"not run: {name}, {peer}: {reason}", flush=True)
             if not any(ratio < stored_ratios[name][peer] / 2 for (name, peer), ratio in best_ratios.items()):
                 break

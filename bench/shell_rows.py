@@ -60,16 +60,16 @@ def _true(scene: Scene) -> Generator[Round]:
 def _sandbox(scene: Scene) -> Generator[Round]:
     folder = scene.folder("sandbox")
     with (
-        LineClient(scene.server(folder, *_settings(scene, "off"))) as plain,
-        LineClient(scene.server(folder, *_settings(scene, "required"))) as sandboxed,
+        LineClient(scene.server(folder, *_settings(scene, "off"))) as plain_client,
+        LineClient(scene.server(folder, *_settings(scene, "required"))) as sandboxed_client,
     ):
-        for client in (plain, sandboxed):
+        for client in (plain_client, sandboxed_client):
             for _ in range(5):
                 client.call(SHELL, NOTHING)
 
         def one_round() -> Pair:
-            sandboxed_times = [sandboxed.timed_call(SHELL, NOTHING)[0] for _ in range(CALLS // 2)]
-            plain_times = [plain.timed_call(SHELL, NOTHING)[0] for _ in range(CALLS // 2)]
+            sandboxed_times = [sandboxed_client.timed_call(SHELL, NOTHING)[0] for _ in range(CALLS // 2)]
+            plain_times = [plain_client.timed_call(SHELL, NOTHING)[0] for _ in range(CALLS // 2)]
             return Pair(statistics.median(sandboxed_times) - statistics.median(plain_times))
 
         yield one_round

@@ -45,15 +45,17 @@ def references(node: Any) -> set[str]:
 
 def reduce_schema(schema: dict[str, Any]) -> dict[str, Any]:
     """Return the definitions that items use."""
-    definitions, kept = schema.get("$defs") or schema["definitions"], dict[str, Any]()
+    definitions, needed_definitions = schema.get("$defs") or schema["definitions"], dict[str, Any]()
     names = [name for name in (*ITEMS, *BLOCKS) if name in definitions]
     while names:
-        if (name := names.pop()) not in kept:
-            kept[name] = without_descriptions(definitions[name])
-            names.extend(references(kept[name]))
-    if "Annotations" in kept and (last_modified := kept["Annotations"]["properties"].get("lastModified")):
+        if (name := names.pop()) not in needed_definitions:
+            needed_definitions[name] = without_descriptions(definitions[name])
+            names.extend(references(needed_definitions[name]))
+    if "Annotations" in needed_definitions and (
+        last_modified := needed_definitions["Annotations"]["properties"].get("lastModified")
+    ):
         last_modified["format"] = "date-time"
-    return {name: kept[name] for name in sorted(kept)}
+    return {name: needed_definitions[name] for name in sorted(needed_definitions)}
 
 
 def main() -> None:

@@ -34,12 +34,12 @@ class _Generator(GenerateJsonSchema):
 
 def schema() -> dict[str, Any]:
     """Return the schema, with field docstrings as descriptions."""
-    generated = models.Settings.model_json_schema(schema_generator=_Generator)
+    root_schema = models.Settings.model_json_schema(schema_generator=_Generator)
     sentences = docstrings()
-    definitions = cast("dict[str, dict[str, Any]]", generated.pop("$defs"))
+    definitions = cast("dict[str, dict[str, Any]]", root_schema.pop("$defs"))
     for section in sections(models.Settings):
         name = section.__name__
-        target = generated if section is models.Settings else definitions[name]
+        target = root_schema if section is models.Settings else definitions[name]
         target.pop("description", None)
         target.pop("title", None)
         target["additionalProperties"] = False
@@ -56,7 +56,7 @@ def schema() -> dict[str, Any]:
     definitions["ApprovalMode"] = {"enum": [mode for mode in modes if mode != NOT_IN_FILES]}
     properties = {
         "$schema": {"type": "string", "description": "Where editors find this schema."},
-        **generated["properties"],
+        **root_schema["properties"],
     }
     # Include the key names of Qwen Code and Gemini CLI, which an editor should not mark as errors.
     foreign: dict[str, Any] = {}

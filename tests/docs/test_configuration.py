@@ -60,8 +60,8 @@ def test_the_page_names_the_variable_of_every_key_of_a_search_provider() -> None
 
 @pytest.mark.requirement("settings.defaults")
 def test_the_page_has_no_other_key() -> None:
-    documented = {row[0] for row in rows() if len(row) == 4}
-    assert documented == {f"`{key.path}`" for key in KEYS}
+    paths = {row[0] for row in rows() if len(row) == 4}
+    assert paths == {f"`{key.path}`" for key in KEYS}
 
 
 @pytest.mark.requirement("settings.defaults")

@@ -274,10 +274,10 @@ def test_a_bad_settings_file_names_file_key_and_expected_value(tmp_path: Path) -
 
 @pytest.mark.requirement("cli.usage")
 def test_a_port_in_use_prints_one_sentence_and_ends_with_exit_code_3(root: Path) -> None:
-    with socket.socket() as occupied:
-        occupied.bind(("127.0.0.1", 0))
-        occupied.listen()
-        port = str(occupied.getsockname()[1])
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        listener.listen()
+        port = str(listener.getsockname()[1])
         result = run("serve", "--transport", "http", "--port", port, "--workspace", str(root))
     assert result.returncode == 3
     assert "in use" in result.stderr

@@ -355,8 +355,8 @@ def test_other_content_that_the_client_writes_meanwhile_is_not_lost(home: Path) 
 def test_uninstall_removes_only_our_entry_from_a_file_that_was_changed_since(home: Path) -> None:
     assert run_alone(home, "install", "gemini", "--yes").returncode == 0
     file = home / ".gemini/settings.json"
-    edited = file.read_text().replace('{\n  "mcpServers"', '{\n  "theme": "dark",\n  "mcpServers"')
-    file.write_text(edited)
+    new_content = file.read_text().replace('{\n  "mcpServers"', '{\n  "theme": "dark",\n  "mcpServers"')
+    file.write_text(new_content)
     assert run_alone(home, "uninstall", "gemini", "--yes").returncode == 0
     assert file.read_text() == '{\n  "theme": "dark"\n}\n'
 

@@ -86,9 +86,9 @@ def test_lock_labels_odd_tools_before_they_are_approved(setup: Setup) -> None:
 def test_lock_approves_single_tools_and_suggests_the_nearest_name_for_an_unknown_one(setup: Setup) -> None:
     setup.run("lock")
     setup.lists(tool("find", description="New."), tool("keep", description="New."))
-    unconfirmed = setup.run("lock", "--approve", "up__find")
-    assert unconfirmed.returncode == 1
-    assert "nothing was changed" in unconfirmed.stderr
+    refusal = setup.run("lock", "--approve", "up__find")
+    assert refusal.returncode == 1
+    assert "nothing was changed" in refusal.stderr
     result = setup.run("lock", "--approve", "up__find", "--yes")
     assert result.returncode == 0
     assert "Its description now:\n  New.\n" in result.stdout

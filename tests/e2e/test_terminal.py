@@ -165,8 +165,8 @@ def test_yes_allows_the_call_once_and_the_exit_code_is_that_of_the_command(root:
     result = run("call", "run_shell_command", "command=touch made; exit 7", "--yes", "--workspace", str(root))
     assert result.returncode == 7, result.stderr
     assert (root / "made").exists()
-    killed = run("call", "run_shell_command", "command=kill -9 $$", "--yes", "--workspace", str(root))
-    assert killed.returncode == 137, killed.stdout
+    killed_command = run("call", "run_shell_command", "command=kill -9 $$", "--yes", "--workspace", str(root))
+    assert killed_command.returncode == 137, killed_command.stdout
 
 
 @pytest.mark.requirement("cli.call.exit-codes")

@@ -45,11 +45,11 @@ class Subject(NamedTuple):
     """A parser to fuzz.
 
     Args:
-        prepared: A context manager that yields the check and cleans up at the end.
+        open_check: A context manager that yields the check and cleans up at the end.
         words: Words of the input language, which changes insert.
     """
 
-    prepared: Callable[[], Any]
+    open_check: Callable[[], Any]
     words: tuple[bytes, ...]
 
     @property
@@ -119,15 +119,15 @@ async def _answers(our_end: socket.socket, data: bytes) -> Hashable:
     """Return the kinds of messages that arrive until the last request is answered."""
     loop = asyncio.get_running_loop()
     await loop.sock_sendall(our_end, data)
-    received = b""
-    while b'"id":"the last"' not in received:
+    output = b""
+    while b'"id":"the last"' not in output:
         chunk = await loop.sock_recv(our_end, 1 << 16)
         assert chunk, "the wire was closed"
-        received += chunk
-    while not received.endswith(b"\n"):
-        received += await loop.sock_recv(our_end, 1 << 16)
+        output += chunk
+    while not output.endswith(b"\n"):
+        output += await loop.sock_recv(our_end, 1 << 16)
     kinds: set[str] = set()
-    for line in received.splitlines():
+    for line in output.splitlines():
         message = json.loads(line)
         if b"\\ud" not in line:  # a lone surrogate in an id is sent back, and not every parser accepts it
             jsonrpc_message_adapter.validate_json(line, by_name=False)
@@ -221,8 +221,8 @@ def _ignore_files() -> Generator[Check]:
     def check(data: bytes) -> Hashable:
         names = [*_NAMES, *(os.fsdecode(line).strip("/!\\ \r") or "a" for line in data.split(b"\n")[:6])]
         rules = assert_the_same_with_and_without_re2(data, names)
-        hidden = tuple(rules.hides(name, is_folder=True) for name in names[: len(_NAMES)] if name.isascii())
-        return rules.odd_line is None, rules.is_cut, hidden
+        hidden_flags = tuple(rules.hides(name, is_folder=True) for name in names[: len(_NAMES)] if name.isascii())
+        return rules.odd_line is None, rules.is_cut, hidden_flags
 
     yield check
 
@@ -234,7 +234,7 @@ def _notebooks() -> Generator[Check]:
 
 def _notebook(data: bytes) -> Hashable:
     """Check that a changed cell leaves the others byte for byte, and that an added cell can be removed again."""
-    rendered = render(data)
+    text_of_cells = render(data)
     find = cell_finder(data)
     for line in range(1, min(data.count(b"\n"), 20) + 3):
         for byte in (None, 1, 50):
@@ -243,7 +243,7 @@ def _notebook(data: bytes) -> Hashable:
         text = data.decode("utf-8-sig")
         notebook = parse_notebook(text)
     except (UnicodeDecodeError, NotANotebookError) as error:
-        return rendered is None, re.sub(r"[\d,']+", "", str(error))[-60:]
+        return text_of_cells is None, re.sub(r"[\d,']+", "", str(error))[-60:]
     assert all(item.parts.within(text) == text for item in notebook.lists)
     for number in range(min(len(notebook.cells), 3)):
         for kind in ("code", "markdown"):
@@ -254,7 +254,7 @@ def _notebook(data: bytes) -> Hashable:
         cell_list, index = longer_notebook.place_of(number)
         cell_list.parts.drop(cell_list.parts.parts[index])
         assert json.loads(cell_list.parts.within(longer_notebook.text)) == json.loads(text)
-    return rendered is None, notebook.major, notebook.has_ids, len(notebook.lists), len(notebook.cells)
+    return text_of_cells is None, notebook.major, notebook.has_ids, len(notebook.lists), len(notebook.cells)
 
 
 def _raw(notebook: Notebook, leave_out: int = -1) -> list[str]:
@@ -305,5 +305,5 @@ SUBJECTS = {
 def checks(names: list[str]) -> Iterator[tuple[str, Subject, Check]]:
     """Yield the subjects of these names one by one, each with its check."""
     for name in names:
-        with SUBJECTS[name].prepared() as check:
+        with SUBJECTS[name].open_check() as check:
             yield name, SUBJECTS[name], check

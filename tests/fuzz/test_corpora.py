@@ -12,7 +12,7 @@ MAX_KEPT_BYTES = 200_000
 @pytest.mark.requirement("fuzz.corpora")
 @pytest.mark.parametrize("name", SUBJECTS)
 def test_every_stored_input_passes_the_checks(name: str) -> None:
-    with SUBJECTS[name].prepared() as check:
+    with SUBJECTS[name].open_check() as check:
         for path in SUBJECTS[name].corpus:
             try:
                 check(path.read_bytes())

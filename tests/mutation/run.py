@@ -83,7 +83,7 @@ def _continue(options: argparse.Namespace, runs: WarmRuns) -> int:
     deadline = time.monotonic() + options.seconds
     modules = [module for name in options.only for module in TARGETS[name].modules]
     stamp = COPY.stat().st_mtime_ns
-    finished: list[Result] = []
+    results_so_far: list[Result] = []
     for number, (order, mutant) in enumerate(sample(COPY, modules, options.seed, options.mutants, known_orders), 1):
         if time.monotonic() > deadline:
             break
@@ -94,8 +94,8 @@ def _continue(options: argparse.Namespace, runs: WarmRuns) -> int:
                 file.write(json.dumps(result) + "\n")
             sys.stdout.write(f"{number:4} {result.outcome:8} {result.seconds:5.1f} s {result.module}:{result.line}\n")
             sys.stdout.flush()
-        finished.append(results[order])
-    return _report(finished)
+        results_so_far.append(results[order])
+    return _report(results_so_far)
 
 
 def _options() -> argparse.Namespace:

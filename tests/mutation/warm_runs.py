@@ -68,14 +68,14 @@ class Recorder:
 
     def tests(self) -> list[Test]:
         """Return the tests that passed."""
-        passed: list[Test] = []
+        passing_tests: list[Test] = []
         for name, seconds in self._seconds.items():
             lines: defaultdict[str, list[int]] = defaultdict(list)
             for module, line in sorted(self._lines[name]):
                 lines[module].append(line)
             if name not in self._left_out:
-                passed.append(Test(name, seconds, lines))
-        return passed
+                passing_tests.append(Test(name, seconds, lines))
+        return passing_tests
 
     def trace_threads(self) -> None:
         """Trace all threads that start from now on, including those started without `threading`."""

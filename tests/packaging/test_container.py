@@ -21,14 +21,14 @@ TOKEN = "a-token-of-a-test-that-is-long-enough"
 
 def arguments(instruction: str) -> list[str]:
     """Return the arguments of the only instruction of this kind."""
-    (value,) = [rest for name, rest in STEPS if name == instruction]
+    (value,) = [text for name, text in STEPS if name == instruction]
     return json.loads(value.removeprefix("CMD "))
 
 
 @pytest.mark.requirement("project.container")
 def test_base_images_are_pinned_and_use_a_supported_python() -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
-    stages = [rest.split() for name, rest in STEPS if name == "FROM"]
+    stages = [text.split() for name, text in STEPS if name == "FROM"]
     assert [stage[2] for stage in stages][-2:] == ["upstreams", "server"]  # the last stage is the default target
     names = {stage[2] for stage in stages}
     images = {stage[0] for stage in stages} - names
@@ -36,32 +36,32 @@ def test_base_images_are_pinned_and_use_a_supported_python() -> None:
     (python,) = [stage for stage in images if stage.startswith("python")]
     version = python.removeprefix("python:").removesuffix("-slim")
     assert f"Programming Language :: Python :: {version}" in project["classifiers"]
-    assert {rest.split("=")[1].split()[0] for _, rest in STEPS if rest.startswith("--from=")} <= names
+    assert {text.split("=")[1].split()[0] for _, text in STEPS if text.startswith("--from=")} <= names
     assert "latest" not in (ROOT / "Dockerfile").read_text(encoding="utf-8")
 
 
 @pytest.mark.requirement("project.container")
 def test_both_images_run_as_an_unprivileged_user_that_they_create() -> None:
     user = "coretools"
-    assert any(name == "RUN" and f" {user} " in rest and "useradd" in rest for name, rest in STEPS)
-    stages = "\n".join(name if name != "FROM" else rest for name, rest in STEPS).split(" AS ")[-2:]
+    assert any(name == "RUN" and f" {user} " in text and "useradd" in text for name, text in STEPS)
+    stages = "\n".join(name if name != "FROM" else text for name, text in STEPS).split(" AS ")[-2:]
     assert [stage.splitlines()[0] for stage in stages] == ["upstreams", "server"]
     assert [stage.splitlines()[-1] for stage in (stages[0].rpartition("\n")[0], stages[1])] == ["USER", "USER"]
-    assert {rest for name, rest in STEPS if name == "USER"} == {user}
+    assert {text for name, text in STEPS if name == "USER"} == {user}
 
 
 @pytest.mark.requirement("project.container")
 def test_no_secret_goes_into_the_image() -> None:
-    assert [rest for name, rest in STEPS if name == "ARG"] == []
-    assert not re.search(r"(?i)(token|key|secret|password)\w*[ =]", "\n".join(rest for _, rest in STEPS))
+    assert [text for name, text in STEPS if name == "ARG"] == []
+    assert not re.search(r"(?i)(token|key|secret|password)\w*[ =]", "\n".join(text for _, text in STEPS))
 
 
 @pytest.mark.requirement("project.container")
 def test_only_what_is_shipped_is_copied() -> None:
     config = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
     packages = set(config["tool"]["hatch"]["build"]["targets"]["wheel"]["only-include"])
-    copies = [rest for name, rest in STEPS if name == "COPY" and not rest.startswith("--from=")]
-    sources = {source for rest in copies for source in rest.split()[:-1]}
+    copies = [text for name, text in STEPS if name == "COPY" and not text.startswith("--from=")]
+    sources = {source for text in copies for source in text.split()[:-1]}
     assert sources == packages | {"pyproject.toml", "constraints.txt", "README.md", "LICENSE"}
     assert all((ROOT / source).exists() for source in sources)
     patterns = (ROOT / ".dockerignore").read_text(encoding="utf-8").splitlines()

@@ -212,8 +212,8 @@ def test_server_json_offers_only_valid_arguments_and_every_variable_of_a_search_
     (package,) = SERVER["packages"]
     for argument in package["packageArguments"]:
         parse(["serve", argument["name"], "value", *([argument["name"], "other"] if argument["isRepeated"] else [])])
-    known = [name for variables in SEARCH_VARIABLES.values() for name in variables.values() if name]
-    assert [variable["name"] for variable in package["environmentVariables"]] == known
+    expected_names = [name for variables in SEARCH_VARIABLES.values() for name in variables.values() if name]
+    assert [variable["name"] for variable in package["environmentVariables"]] == expected_names
 
 
 @pytest.mark.requirement("project.bundle")

@@ -197,7 +197,7 @@ def test_a_misspelled_parameter_gets_a_suggestion(tool: str, arguments: dict[str
 
 @pytest.mark.requirement("params.empty")
 @each_of(
-    "tool, required",
+    "tool, required_arguments",
     [
         ("list_directory", {"path": "."}),
         ("read_file", {"absolute_path": "/a"}),
@@ -215,17 +215,19 @@ def test_a_misspelled_parameter_gets_a_suggestion(tool: str, arguments: dict[str
         ("task", {"prompt": "a"}),
     ],
 )
-def test_a_framework_may_send_every_parameter_with_an_empty_value(tool: str, required: dict[str, Any]) -> None:
+def test_a_framework_may_send_every_parameter_with_an_empty_value(
+    tool: str, required_arguments: dict[str, Any]
+) -> None:
     tested_tool = TOOLS[tool]
-    plain = tested_tool.validate_tool_params(required)
+    plain = tested_tool.validate_tool_params(required_arguments)
     properties = tested_tool.parameter_schema["properties"]
-    assert set(tested_tool.parameter_schema.get("required", ())) <= required.keys()
+    assert set(tested_tool.parameter_schema.get("required", ())) <= required_arguments.keys()
     by_type: dict[str, Any] = {"string": "", "integer": 0, "array": [], "object": {}, "boolean": None}
     for blank_values in (
         {name: by_type[schema["type"]] for name, schema in properties.items()},
         dict.fromkeys(properties, ""),
     ):
-        arguments = {**blank_values, **required}
+        arguments = {**blank_values, **required_arguments}
         params = tested_tool.validate_tool_params(arguments)
         # Falsy values do not count: where 0 is valid, it is the default, except for the offset of a job's output.
         assert {name: value for name, value in params if value} == {name: value for name, value in plain if value}

@@ -208,8 +208,8 @@ def object_with(schema: Any, **keywords: Any) -> Json:
             object_with({"items": [{}]}),
         ),
         *(
-            object_with({"pattern": each})
-            for each in (
+            object_with({"pattern": value})
+            for value in (
                 *(
                     "[",
                     "(?i)a",
@@ -230,13 +230,13 @@ def object_with(schema: Any, **keywords: Any) -> Json:
         ),
         object_with({"patternProperties": {"*": {}}}),
         *(
-            object_with({"$ref": each}, x={"y": {}})
-            for each in ("#/x/y", "#/properties/%61", "#a", "#/properties", "##", "")
+            object_with({"$ref": value}, x={"y": {}})
+            for value in ("#/x/y", "#/properties/%61", "#a", "#/properties", "##", "")
         ),
-        *({"type": "object", **each} for each in ({"$ref": "#"}, {"allOf": [{"not": {"$ref": "#"}}]}, chain(2_000))),
+        *({"type": "object", **value} for value in ({"$ref": "#"}, {"allOf": [{"not": {"$ref": "#"}}]}, chain(2_000))),
         {"type": "object", "$ref": "#/$defs/0", "$defs": {"0": {"$ref": "#/$defs/1"}, "1": {"$ref": "#/$defs/0"}}},
         *(object_with({"x-more": {"deep": [{name: "a"}]}}) for name in ("$id", "$anchor", "$dynamicAnchor")),
-        *(object_with({"type": "string", name: each}) for name, each in (("nullable", False), ("formatMinimum", "1"))),
+        *(object_with({"type": "string", name: value}) for name, value in (("nullable", False), ("formatMinimum", "1"))),
         {"type": "object", "properties": {str(number): {} for number in range(5_000)}},
     ],
 )
@@ -259,8 +259,8 @@ def test_an_output_schema_that_a_client_cannot_compile_is_dropped_and_its_tool_s
         ),
         object_with({"items": [{}]}, **{"$schema": "http://json-schema.org/draft-07/schema#"}),
         *(
-            object_with({"pattern": each})
-            for each in (
+            object_with({"pattern": value})
+            for value in (
                 r"^[\w\-.]+@x$",
                 r"^\+?\d{3,}(?:a|b)*?$",
                 r"https?:\/\/",

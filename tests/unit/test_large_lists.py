@@ -153,11 +153,13 @@ async def test_the_items_that_fit_are_used_if_a_list_is_too_long(
 
 @pytest.mark.requirement("proxy.lists")
 @pytest.mark.parametrize(
-    ("truncated", "reported"), [(set[str](), None), ({"skills"}, ["skills"]), ({"tools"}, ["tools"])]
+    ("truncated_kinds", "expected"), [(set[str](), None), ({"skills"}, ["skills"]), ({"tools"}, ["tools"])]
 )
-async def test_only_truncated_lists_are_reported_as_too_long(truncated: set[str], reported: list[str] | None) -> None:
+async def test_only_truncated_lists_are_reported_as_too_long(
+    truncated_kinds: set[str], expected: list[str] | None
+) -> None:
     def ignore(*_: object) -> None: ...
 
     upstream = Upstream("up", UpstreamSettings(command="unused"), ignore, ignore)
-    upstream.offer.truncated = truncated
-    assert upstream.report().get("tooLong") == reported
+    upstream.offer.truncated = truncated_kinds
+    assert upstream.report().get("tooLong") == expected

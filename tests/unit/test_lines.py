@@ -34,11 +34,11 @@ from tests.examples import examples
 def test_lines_are_the_same_however_the_bytes_arrive(lines: list[bytes], cuts: list[int]) -> None:
     data = b"".join(line + b"\n" for line in lines)
     splitter = LineSplitter(1000)
-    received: list[bytes] = []
+    output_lines: list[bytes] = []
     cut_points = [0, *sorted(min(cut, len(data)) for cut in cuts), len(data)]
     for start, end in pairwise(cut_points):
-        received += splitter.feed(data[start:end])
-    assert received == lines
+        output_lines += splitter.feed(data[start:end])
+    assert output_lines == lines
 
 
 @pytest.mark.requirement("stdio.wire")
@@ -47,8 +47,10 @@ def test_lines_are_the_same_however_the_bytes_arrive(lines: list[bytes], cuts: l
 def test_a_line_is_complete_whatever_the_size_of_its_pieces(sizes: list[int]) -> None:
     pieces = [bytes([65 + at]) * size for at, size in enumerate(sizes)]
     splitter = LineSplitter(sum(sizes) + 4)
-    received = [line for piece in (*pieces, b"\nnext\nxxxxx", *pieces, b"\nlast\n") for line in splitter.feed(piece)]
-    assert received == [b"".join(pieces), b"next", b"last"]
+    output_lines = [
+        line for piece in (*pieces, b"\nnext\nxxxxx", *pieces, b"\nlast\n") for line in splitter.feed(piece)
+    ]
+    assert output_lines == [b"".join(pieces), b"next", b"last"]
     (excerpt,) = splitter.oversized
     assert excerpt.startswith(b"xxxxx" + pieces[0][:100])
     assert excerpt.endswith(pieces[-1][-100:])
@@ -77,11 +79,11 @@ def test_the_output_is_the_same_however_few_bytes_are_written_at_once(lines: lis
 @pytest.mark.requirement("stdio.malformed")
 def test_an_oversized_line_is_dropped_and_the_next_one_is_complete() -> None:
     splitter = LineSplitter(100)
-    received: list[bytes] = []
+    output_lines: list[bytes] = []
     for _ in range(50):
-        received += splitter.feed(b"y" * 100)
-    received += splitter.feed(b"\nnext\n")
-    assert received == [b"next"]
+        output_lines += splitter.feed(b"y" * 100)
+    output_lines += splitter.feed(b"\nnext\n")
+    assert output_lines == [b"next"]
     assert len(splitter.oversized) == 1
 
 

@@ -114,7 +114,7 @@ def test_codes_are_those_of_the_sdk(name: str) -> None:
 
 @pytest.mark.requirement("protocol.parameters")
 @each_of(
-    "announced, expected",
+    "capabilities, expected",
     [
         ({"elicitation": {}}, {"elicitation": {}}),
         ({"elicitation": {}, "unknown": {}}, {"elicitation": {}}),
@@ -125,8 +125,8 @@ def test_codes_are_those_of_the_sdk(name: str) -> None:
         ([], None),
     ],
 )
-def test_malformed_and_unknown_capabilities_are_ignored(announced: Any, expected: Any) -> None:
-    assert capabilities_of(announced) == expected
+def test_malformed_and_unknown_capabilities_are_ignored(capabilities: Any, expected: Any) -> None:
+    assert capabilities_of(capabilities) == expected
 
 
 @pytest.mark.requirement("protocol.parameters")

@@ -112,8 +112,8 @@ async def test_a_login_that_is_stored_under_another_key_or_damaged_is_not_used(
         await logins.write(login)
     database = sqlite3.connect(tmp_path / "store.db", isolation_level=None)
     own_key, bobs_key = (f"upstream-logins:{key_of(login.resource, login.principal)}" for login in (LOGIN, bob))
-    (sealed,) = database.execute("SELECT value FROM held WHERE key = ?", (own_key,)).fetchone()
-    for value in (sealed, sealed[:-9], "text"):
+    (stored_value,) = database.execute("SELECT value FROM held WHERE key = ?", (own_key,)).fetchone()
+    for value in (stored_value, stored_value[:-9], "text"):
         database.execute("UPDATE held SET value = ? WHERE key = ?", (value, bobs_key))
         with pytest.raises(TokenStoreError, match="damaged"):
             await logins.read(bob.resource, bob.principal)

@@ -169,11 +169,11 @@ async def test_batched_messages_are_read_one_by_one_up_to_a_limit(starter: Broke
     very_many = [fields_of(say("c"))] * (MAX_TOGETHER + 1)
     code = "".join(f"out.write({json.dumps(messages).encode()!r} + b'\\n')\n" for messages in (several, very_many))
     async with speaking(python(code), starter) as streams:
-        first_received, error, *rest = await all_messages(streams)
+        first_received, error, *remaining = await all_messages(streams)
     assert first_received == say("a")
     assert isinstance(error, ErrorResponse)
     assert error.id == 7
-    assert rest == [say("b")] + [say("c")] * MAX_TOGETHER
+    assert remaining == [say("b")] + [say("c")] * MAX_TOGETHER
 
 
 @pytest.mark.requirement("upstream.stdio.garbage")

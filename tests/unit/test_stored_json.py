@@ -37,7 +37,7 @@ def variants(original: dict[str, Any]) -> list[Any]:
     not_objects = [value for value in ODD if not isinstance(value, dict)]
     # An integer is also valid where a float is expected.
     types_by_name: dict[str, Any] = {
-        name: (float, int) if isinstance(each, float) else type(each) for name, each in original.items()
+        name: (float, int) if isinstance(item, float) else type(item) for name, item in original.items()
     }
     wrong_types = [
         {**original, name: value} for name in original for value in ODD if not isinstance(value, types_by_name[name])
@@ -123,7 +123,7 @@ def test_a_folder_whose_name_is_not_valid_text_can_be_trusted(tmp_path: Path) ->
 
 
 @pytest.mark.requirement("stored.types")
-@each_of("content", [json.dumps([each]).encode() for each in variants({"file": "f", "name": "n"})])
+@each_of("content", [json.dumps([variant]).encode() for variant in variants({"file": "f", "name": "n"})])
 def test_install_records_with_wrong_types_are_refused(content: bytes) -> None:
     with pytest.raises(ValueError, match="validation error"):
         read_stored(list[InstallRecord], content)

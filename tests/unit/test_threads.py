@@ -119,26 +119,26 @@ async def test_exceptions_of_work_reach_the_caller_and_the_thread_survives(failu
 
 
 @pytest.mark.requirement("scarcity.bounded")
-async def test_what_failed_work_had_read_is_not_kept_until_garbage_is_collected() -> None:
+async def test_objects_of_failed_work_are_freed_without_garbage_collection() -> None:
     class Content:
-        """Something large."""
+        """An object that failed work refers to."""
 
-    kept, one = weakref.WeakSet[Content](), Threads(1)
+    contents, pool = weakref.WeakSet[Content](), Threads(1)
 
     def fail() -> None:
         content = Content()
-        kept.add(content)
+        contents.add(content)
         raise ValueError
 
     gc.disable()
     try:
         for _ in range(5):
             with suppress(ValueError):
-                await one.run(fail)
-        assert len(kept) <= 1, "only what the thread did last"
+                await pool.run(fail)
+        assert len(contents) <= 1, "more than the content of the last work is kept"
     finally:
         gc.enable()
-        one.close()
+        pool.close()
 
 
 @pytest.mark.requirement("scarcity.one_thread")

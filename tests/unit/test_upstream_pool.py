@@ -134,8 +134,8 @@ def test_only_an_unowned_name_may_belong_to_a_server_without_a_prefix() -> None:
     registry = ToolRegistry()
     for tool in builtin_tools():
         registry.register_tool(tool)
-    unprefixed = HUNG.model_copy(update={"prefix": "none"})
-    pool = quiet_pool({"one": HUNG, "bare": unprefixed}, registry=registry)
+    entry_without_prefix = HUNG.model_copy(update={"prefix": "none"})
+    pool = quiet_pool({"one": HUNG, "bare": entry_without_prefix}, registry=registry)
     owners = [owner_of(pool, name) for name in ("read_file", "replace", "search", "one__x")]
     assert [owner.alias if owner else None for owner in owners] == [None, None, "bare", "one"]
     pool.catalog.set_listed("bare", [{"name": "find"}], refuse_calls(pool.upstreams[1]))
