@@ -51,14 +51,14 @@ def setup(tmp_path: Path) -> Setup:
 
 @pytest.mark.requirement("lock.command")
 def test_lock_writes_checks_compares_and_asks_before_it_approves_blocked_tools(setup: Setup) -> None:
-    assert setup.run("lock", "--check").returncode == 2, "there is no file"
+    assert setup.run("lock", "--check").returncode == 2, "there is no lock file yet"
     first = setup.run("lock")
     assert (first.returncode, list(parse_lock(setup.path.read_bytes())["up"]["tools"])) == (0, ["find", "keep"])
     content = setup.path.read_bytes()
     assert setup.run("lock", "--check").returncode == 0
     assert setup.run("lock").returncode == 0
     setup.lists(tool("find", title="Other"), tool("keep"))
-    assert setup.run("lock", "--check").returncode == 0, "a title stops nothing"
+    assert setup.run("lock", "--check").returncode == 0, "a changed title blocks no tool"
     assert setup.differences() == {("find", "title", "new", False)}
     setup.lists(tool("find", inputSchema={"type": "object", "required": ["a"]}), tool("more"))
     assert setup.differences() == {

@@ -122,7 +122,7 @@ async def _answers(our_end: socket.socket, data: bytes) -> Hashable:
     output = b""
     while b'"id":"the last"' not in output:
         chunk = await loop.sock_recv(our_end, 1 << 16)
-        assert chunk, "the wire was closed"
+        assert chunk, "the server closed the connection"
         output += chunk
     while not output.endswith(b"\n"):
         output += await loop.sock_recv(our_end, 1 << 16)

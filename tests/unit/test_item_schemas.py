@@ -236,7 +236,10 @@ def object_with(schema: Any, **keywords: Any) -> Json:
         *({"type": "object", **value} for value in ({"$ref": "#"}, {"allOf": [{"not": {"$ref": "#"}}]}, chain(2_000))),
         {"type": "object", "$ref": "#/$defs/0", "$defs": {"0": {"$ref": "#/$defs/1"}, "1": {"$ref": "#/$defs/0"}}},
         *(object_with({"x-more": {"deep": [{name: "a"}]}}) for name in ("$id", "$anchor", "$dynamicAnchor")),
-        *(object_with({"type": "string", name: value}) for name, value in (("nullable", False), ("formatMinimum", "1"))),
+        *(
+            object_with({"type": "string", name: value})
+            for name, value in (("nullable", False), ("formatMinimum", "1"))
+        ),
         {"type": "object", "properties": {str(number): {} for number in range(5_000)}},
     ],
 )

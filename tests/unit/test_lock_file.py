@@ -104,7 +104,7 @@ def test_the_program_of_a_command_is_hashed_only_if_the_command_is_a_path(tmp_pa
     by_path = executable_hash(UpstreamSettings(command=str(program)))
     assert len(by_path) == 64
     assert executable_hash(UpstreamSettings(command="program", env={"PATH": str(tmp_path)})) == "", (
-        "one for all machines"
+        "a command without a path has no hash of a program, so that the entry is the same on all machines"
     )
     assert executable_hash(UpstreamSettings(command=str(tmp_path / "there-is-no-such"))) == ""
     assert executable_hash(UpstreamSettings(url="https://example.com/mcp")) == ""
