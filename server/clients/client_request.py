@@ -103,7 +103,7 @@ class Exchange:
     In contrast, a `RequestContext` is one request to this server, and ends with the response.
     """
 
-    outbound: Outbound  # from the `RequestContext`; outside of requests, from the `McpConnection`
+    outbound: Outbound  # the request's (over stdio an `Incoming`, or wraps it); outside of requests, the connection's
     params: Mapping[str, Any]
     version: str
     capabilities: Json
@@ -210,7 +210,7 @@ class Exchange:
             # Upstreams of the 2026-07-28 revision send no `elicitationId`, but this client's revision requires one.
             params = {"elicitationId": secrets.token_hex(8), **params}
         try:
-            with anyio.fail_after(seconds), ASKED:
+            with anyio.fail_after(seconds), ASKED:  # `ASKED` counts questions
                 return await self.outbound.request(method, params)
         except (MCPError, TimeoutError, RuntimeError):
             raise NotAskedError from None

@@ -89,8 +89,8 @@ class Outbound(Protocol):
 class RequestOutbound(Outbound, Protocol):
     """Sends messages to a client within one of its requests.
 
-    This is an `Incoming` or, over HTTP in the 2026-07-28 revision, a `_ModernRequest`. A `ProgressOutbound` may wrap
-    either.
+    This is an `Incoming` or, over HTTP in the 2026-07-28 revision, a `_ModernRequest`. A `ProgressOutbound` or a
+    `_TaskStream` may wrap either.
     """
 
     def person_is_asked(self) -> AbstractContextManager[None]:
@@ -177,7 +177,7 @@ class RequestTable:
 
     def __init__(self, capabilities: Callable[[], Json] | None = None) -> None:
         self.instructions: str | None = None  # for clients that connect from now on
-        # Set in `App._make_table`; most tool calls end in the middleware `ToolRequests.dispatch`.
+        # Set in `App._make_table`. Usual for a tool call: `RecentCalls`, `report_waiting`, `ToolRequests.dispatch`.
         self.middleware: list[Middleware] = []
         self._capabilities = capabilities or self.own_capabilities
         self._notifications: dict[str, NotificationHandler] = {}

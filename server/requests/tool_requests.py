@@ -275,7 +275,7 @@ class ToolRequests:
                 if isinstance(target, ToolResult):
                     return result_to_wire(call.name, target, self.display, ctx.connection.protocol_version)
                 owner, exchange = target
-            with client:
+            with client:  # counts this call; refuses it if a network client has too many
                 if exchange is None:
                     context = await self._own_context(ctx, client, call.name)
                 else:

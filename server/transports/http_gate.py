@@ -27,7 +27,7 @@ SEND_HEADER = "send the header 'Authorization: Bearer TOKEN' with a token of thi
 
 
 class HttpGate:
-    """Passes permitted requests to an endpoint, and refuses all others."""
+    """Passes permitted requests to an endpoint (at `/mcp`, a `StreamableHttp`), and refuses all others."""
 
     def __init__(self, endpoint: ASGIApp, options: HttpOptions) -> None:
         self._endpoint = endpoint
@@ -104,6 +104,7 @@ class HttpGate:
             pass  # nobody would receive a response
 
     async def _authenticate(self, authorization: list[str]) -> Principal:
+        """Return the principal of a token from the settings (`credentials.Tokens`) or the `Issuer`; refuse others."""
         # If there are two Authorization headers, a reverse proxy may have checked the other one.
         token = authorization[0][7:] if len(authorization) == 1 and authorization[0][:7].lower() == "bearer " else None
         if token and (principal := self._tokens.principal_with(token)) is not None:

@@ -440,6 +440,7 @@ def test_a_secret_is_found_anywhere_in_a_script(statement: str, around: str) -> 
         *((".cshrc", line) for line in ("setenv EDITOR vi", "if ( $?TOKEN ) echo x")),
         *((".gitconfig", line) for line in ("[alias]\n\ttokens = log --oneline", "[http]\n\textraHeader = X-Foo: bar")),
         (".gitconfig", "[core]\n\tsshCommand = ssh -i ~/.ssh/key"),
+        (".gitconfig", '[url "https://example.org/list?page=2&sort=name"]\n\tinsteadOf = list:'),
         (".gradle/gradle.properties", "signing.keyId=AB\norg.gradle.jvmargs=-Xmx2g -Dfile.encoding=UTF-8"),
     ],
 )

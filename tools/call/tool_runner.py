@@ -75,7 +75,7 @@ class ToolRunner:
     registry: ToolRegistry  # finds the tool of a call
     policy: PermissionPolicy  # decides whether a call may run, needs a question, or is denied
     save_rules: SaveRules | None = None  # saves permanent rules, if they can be saved
-    audit: Callable[[AuditEntry], None] | None = None  # records every decision; never raises and never blocks
+    audit: Callable[[AuditEntry], None] | None = None  # records every decision: `AuditLog.note`; never raises or blocks
     shared_grants: GrantStore | None = None  # grants from other processes, if there are any
 
     async def run(
@@ -170,6 +170,7 @@ class ToolRunner:
         """Steps 3 to 5: decide about a call, and why. Changes nothing. Raises a `ToolError` if it cannot succeed."""
         params = tool.validate_tool_params(arguments)
         client, workspace = context.client, context.workspace
+        # Only tools of upstreams may have to be asked about again.
         mode, grants, asked_again = client.approval_mode, client.grants or (), tool.why_asked_again(client.key)
         request = PermissionRequest(tool.traits, mode, grants, workspace, asked_again, context.rights)
         subjects: Sequence[Subject] = ()
@@ -186,7 +187,7 @@ class ToolRunner:
         if permission is not None and permission.verdict is not Verdict.ASK:
             return Judgement(tool, params, permission, is_granted=permission.verdict is Verdict.ALLOW)
         details = await tool.should_confirm_execute(params, context)
-        # If no rule or mode decides, a call without a question may run, and any other call needs consent.
+        # If no rule or mode decides, a call without a question (`read_file` has none) may run; others need consent.
         permission = permission or self.policy.judge_details(request, details)
         if isinstance(details, ApprovalConfirmation) and context.rights != ALL_RIGHTS:
             permission = _SHARED_APPROVAL

@@ -615,6 +615,14 @@ def test_each_part_of_a_command_has_a_verdict_of_its_own(
     assert ", ".join(f"{part.source} {part.verdict}" for part in parts if part.source) == verdicts
 
 
+@pytest.mark.requirement("cli.explain")
+def test_each_part_of_a_command_has_its_reason(project: Path) -> None:
+    parts = judge(project, "make | ls | git x | wc", allow=["Bash(git x)"]).parts
+    reasons = [part.reason for part in parts if part.source]
+    rule = "permissions.allow rule Bash(git x)"
+    assert reasons == ["it is not known to be read-only", "it only reads", rule, "it only reads"]
+
+
 @pytest.mark.requirement("hidden.held")
 @each_of(
     ("command", "open_paths", "masked_paths"),

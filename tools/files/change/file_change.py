@@ -265,7 +265,7 @@ class FileChange(ABC):
     @property
     @abstractmethod
     def result_fields(self) -> dict[str, Any]:
-        """Further fields of the structured result."""
+        """Further fields of the structured result. If there are `regions` (changed places), the text shows them too."""
 
     @property
     def target(self) -> TargetFile:
