@@ -871,7 +871,9 @@ async def test_a_background_job_is_stopped_on_the_dashboard(runtime: Path, root:
 
 
 @pytest.mark.requirement("dashboard.pages")
-async def test_a_call_by_way_of_the_tool_search_is_shown_as_a_call_of_the_tool_itself(runtime: Path, root: Path) -> None:
+async def test_a_call_by_way_of_the_tool_search_is_shown_as_a_call_of_the_tool_itself(
+    runtime: Path, root: Path
+) -> None:
     settings: dict[str, object] = {"proxy": {"search": "on"}, "mcpServers": {"demo": stdio_upstream(trust=True)}}
     async with client_and_browser(runtime, root, settings) as (client, browser):
         secret = "token=ghp_" + "a" * 36
