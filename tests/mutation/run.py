@@ -116,7 +116,11 @@ def _copy() -> None:
         capture_output=True,
         check=True,
     )
-    for name in os.fsdecode(listing.stdout).split("\0"):
+    names = os.fsdecode(listing.stdout).split("\0")
+    for path in COPY.rglob("*.py"):  # a module that was removed or renamed must not be imported
+        if str(path.relative_to(COPY)) not in names:
+            path.unlink()
+    for name in names:
         source, target = ROOT / name, COPY / name
         if name and source.is_file():
             target.parent.mkdir(parents=True, exist_ok=True)

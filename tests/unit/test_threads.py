@@ -15,8 +15,9 @@ import anyio
 import anyio.lowlevel
 import pytest
 
+from tests.tables import each_of
 from tests.waiting import until
-from tools.contract.tool_errors import ExhaustedError, ToolErrorType
+from tools.contract.tool_errors import ExhaustedError, ToolErrorType, exhaustion_of
 from tools.machine import threads
 from tools.machine.threads import Threads
 
@@ -223,3 +224,18 @@ async def test_the_result_of_work_is_delivered_once_there_is_memory_for_it(monke
     failures += [MemoryError(), MemoryError()]
     assert [await future for future in [pool.begin(lambda: "done") for _ in range(5)]] == ["done"] * 5
     pool.close()
+
+
+@pytest.mark.requirement("scarcity.bounded")
+@each_of(
+    ("message", "is_exhausted"),
+    [
+        ("_binding.abi3.so: failed to map segment from shared object", True),
+        ("libx.so: cannot allocate memory in static TLS block", True),
+        ("No module named 'missing'", False),
+    ],
+)
+def test_a_module_that_cannot_be_loaded_for_want_of_memory_counts_as_exhaustion(
+    message: str, is_exhausted: bool
+) -> None:
+    assert (exhaustion_of(ImportError(message)) is not None) is is_exhausted
