@@ -358,13 +358,14 @@ def test_a_call_that_nobody_can_be_asked_about_is_refused_once(root: Path) -> No
 @pytest.mark.parametrize(
     ("call", "more", "answers"),
     [
-        (["Bash(git push origin main)"], [], {"always": ["Bash(git push *)"], "always_sandboxed": ["Sandboxed"]}),
+        (["Bash(make all)"], [], {"always": ["Bash(make all *)"], "always_sandboxed": ["Sandboxed"]}),
+        (["Bash(git push origin main)"], [], {"always": ["Bash(git push *)"]}),
         (["Edit(a.txt)"], [], {"always": ["Edit(/ROOT)"]}),
         (["demo__echo", "text=x"], [], {"always": ["demo__echo"], "always_server": ["demo__*"]}),
         (["exit_plan_mode", "plan=x"], ["--approval-mode", "plan"], {"always": []}),
         (["write_file", "file_path=.git/hooks/x", "content=x"], [], {}),
     ],
-    ids=["a command", "an edit", "an upstream's tool", "a plan", "what is always asked"],
+    ids=["a command", "a network command", "an edit", "an upstream's tool", "a plan", "what is always asked"],
 )
 def test_explain_tells_which_answers_are_offered_and_the_rules_that_each_adds(
     call: list[str], more: list[str], answers: dict[str, list[str]], root: Path, tmp_path: Path
