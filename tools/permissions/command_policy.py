@@ -718,6 +718,8 @@ def _rule_about(command: SimpleCommand, rules: Sequence[Rule], *, allows: bool =
         name = words[0] if words else None
         short = name and ((plain_name(name) or name) if allows else os.path.basename(name))
         texts = {joined(words), joined((short, *words[1:]))}
+        if short == "git" and not allows:
+            texts.add(joined(("git", *without_git_options(words[1:]))))
         for rule in rules:
             if any(map(rule.fits_command, texts)):
                 return rule
@@ -728,9 +730,13 @@ def _rule_that_may_be_about(command: SimpleCommand, rules: Sequence[Rule]) -> Ru
     """Return a rule that may apply to a simple command with unknown words."""
     for words in programs_run_by(command.words, loosely=True):
         name_and_arguments = (os.path.basename(words[0]), *words[1:]) if words and words[0] is not None else words
+        # An unknown first word may run the program that is named after it, or be nothing.
+        programs = [words[at:] for at in range(1, len(words))] if words[:1] == (None,) else []
         for rule in rules:
             pairs = list(zip(_literal_words(rule), name_and_arguments, strict=False))
             if any(word is None for _, word in pairs) and all(word in (None, rule_word) for rule_word, word in pairs):
+                return rule
+            if any(rule.fits_command(joined(program)) for program in programs):
                 return rule
     return None
 

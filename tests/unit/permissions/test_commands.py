@@ -1019,3 +1019,100 @@ def test_in_yolo_nothing_is_asked_because_of_agent_ignore_files(copy: Path) -> N
         (copy / f"{number}.log").touch()
     assert outcome(copy, "make", ApprovalMode.YOLO) == "wn"
     assert outcome(copy, "make", ApprovalMode.YOLO, deny=["Read(*.log)"]) == "X"
+
+
+@pytest.mark.requirement("commands.rules")
+@each_of(
+    "command",
+    [
+        'env -S"touch X" pytest',
+        'env --split-string="touch X" pytest',
+        'env -vS"touch X" pytest',
+        "env --uns pytest touch X",
+        "env --u pytest sh -c x",
+        "env A=$B pytest",
+        "env -u $B pytest",
+        "nice --adj pytest x",
+        "nice $N pytest",
+        "timeout $T pytest",
+        "timeout --kill pytest 5 touch X",
+        "stdbuf --out pytest touch X",
+        "exec -a pytest touch X",
+    ],
+)
+def test_a_wrapper_with_unclear_options_is_not_covered_by_a_rule_for_the_program_after_it(
+    project: Path, command: str
+) -> None:
+    for site in (None, CommandSite(Engine.NONE)):
+        permission = judge(project, command, site=site, allow=["Bash(pytest *)", "Bash(curl *)"])
+        assert permission.verdict is Verdict.ASK
+    assert judge(project, command.replace("pytest", "ls"), site=CommandSite(Engine.NONE)).verdict is Verdict.ASK
+
+
+@pytest.mark.requirement("commands.rules")
+@each_of(
+    "command",
+    [
+        "env A=1 pytest",
+        "env -iu X pytest",
+        "env -u X -- pytest",
+        "nice -n 5 pytest",
+        "nice -5 pytest",
+        "time -p pytest",
+        "timeout -k 5 10 pytest",
+        "timeout --signal=KILL --foreground 5 pytest",
+        "stdbuf -oL pytest",
+        "nohup pytest -q",
+    ],
+)
+def test_a_wrapper_with_clear_options_is_covered_by_a_rule_for_the_program_after_it(
+    project: Path, command: str
+) -> None:
+    assert judge(project, command, allow=["Bash(pytest *)"]).verdict is Verdict.ALLOW
+
+
+@pytest.mark.requirement("commands.rules")
+@each_of(
+    ("command", "verdict"),
+    [
+        *(
+            (command, Verdict.DENY)
+            for command in (
+                "xargs --max-args 1 git push",
+                "xargs --arg-file a git push",
+                "stdbuf --output 0 git push",
+                "ionice --class 3 git push",
+                "git -C . push",
+                "git -c x=y push",
+                "git --no-pager push",
+                "xargs -0r git push",
+            )
+        ),
+        *(
+            (command, Verdict.ASK)
+            for command in (
+                "xargs -I{} git push {}",
+                "env A=$HOME git push",
+                "$X git push",
+                "nice $N git push",
+                "command $X git push",
+                "exec $X git push",
+                "nohup $X git push",
+                "time $X git push",
+                'env -iS"git push"',
+                'env -vS"git push" z',
+                'env --spl="git push" x',
+                "sudo A=$B git push",
+                "sudo --us root git push",
+            )
+        ),
+        *(
+            (command, Verdict.ALLOW)
+            for command in ("git status", "xargs -0 ls", "g=git; $g status", "nice -n 5 git log")
+        ),
+    ],
+)
+def test_a_deny_rule_of_several_words_holds_behind_wrappers_with_any_options(
+    project: Path, command: str, verdict: Verdict
+) -> None:
+    assert judge(project, command, ApprovalMode.YOLO, deny=["Bash(git push *)"]).verdict is verdict
