@@ -360,13 +360,14 @@ def test_a_call_that_nobody_can_confirm_is_refused_with_one_message(root: Path) 
 @pytest.mark.parametrize(
     ("call", "mode", "answers"),
     [
-        (["Bash(git push origin main)"], [], {"always": ["Bash(git push *)"], "always_sandboxed": ["Sandboxed"]}),
+        (["Bash(make all)"], [], {"always": ["Bash(make all *)"], "always_sandboxed": ["Sandboxed"]}),
+        (["Bash(git push origin main)"], [], {"always": ["Bash(git push *)"]}),
         (["Edit(a.txt)"], [], {"always": ["Edit(/ROOT)"]}),
         (["demo__echo", "text=x"], [], {"always": ["demo__echo"], "always_server": ["demo__*"]}),
         (["exit_plan_mode", "plan=x"], ["--approval-mode", "plan"], {"always": []}),
         (["write_file", "file_path=.git/hooks/x", "content=x"], [], {}),
     ],
-    ids=["a command", "an edit", "an upstream's tool", "a plan", "what is always asked"],
+    ids=["a command", "a network command", "an edit", "an upstream's tool", "a plan", "what is always asked"],
 )
 def test_explain_shows_the_offered_answers_and_the_rules_that_each_adds(
     call: list[str], mode: list[str], answers: dict[str, list[str]], root: Path, tmp_path: Path

@@ -257,6 +257,22 @@ async def test_always_on_the_dashboard_allows_later_calls_that_the_button_names(
         assert not again.is_error
 
 
+@pytest.mark.requirement("dashboard.answers")
+async def test_the_page_names_rules_and_says_in_words_what_is_not_one(runtime: Path, root: Path) -> None:
+    settings = {**ASKS_AT_PAGE, "shell": {"sandbox": "auto"}}
+    async with (
+        client_and_browser(runtime, root, settings) as (client, browser),
+        asking(client, "run_shell_command", {"command": "make all"}),
+    ):
+        await question_on(browser)
+        page = (await browser.get("/")).text
+        await answered(browser, "deny")
+    assert "as the rule Bash(make all *)" in page
+    if "stays in the sandbox" not in page:
+        pytest.skip("not run: bubblewrap does not run here")
+    assert "rule Sandboxed" not in page
+
+
 async def question_on(browser: httpx.AsyncClient) -> tuple[str, str]:
     """Wait for the only question, and return the path that its form is sent to, and its token."""
     pattern = r'action="/[\w-]{22}(/questions/[\w-]+)"[^>]*>\s*<input type="hidden" name="token" value="(\w+)"'

@@ -52,6 +52,7 @@ class ToolErrorType(StrEnum):
     SHELL_TIMED_OUT = "shell_timed_out"
     JOB_NOT_FOUND = "job_not_found"
     MCP_TOOL_ERROR = "mcp_tool_error"
+    TOOL_NOT_CALLED = "tool_not_called"
     SANDBOX_UNAVAILABLE = "sandbox_unavailable"
     LSP_SERVER_FAILED = "lsp_server_failed"
     NO_LANGUAGE_SERVER = "no_language_server"

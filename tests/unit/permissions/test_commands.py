@@ -302,9 +302,31 @@ def test_a_command_that_needs_more_than_its_view_gives_is_asked_about(project: P
     assert outcome(project, "ls", needs=Needs.NETWORK) == "?rn"
     assert outcome(project, "ls", PLAN, needs=Needs.NETWORK) == "X"
     assert outcome(project, "make", needs=Needs.NETWORK, is_sandboxed=True) == "?wn"
-    assert outcome(project, "make", needs=Needs.WRITE, is_sandboxed=True) == "?w"
     assert outcome(project, "make", needs=Needs.NETWORK, allow=["Bash(make *)"]) == "?wn"
+    assert outcome(project, "git checkout x", needs=Needs.WRITE, allow=["Bash(git checkout *)"]) == "?w"
+    assert outcome(project, "git checkout x", needs=Needs.WRITE, is_sandboxed=True) == "?w"
+    assert outcome(project, "pip install x", needs=Needs.NETWORK, is_sandboxed=True) == "?wn"
+    assert outcome(project, "pip install x", needs=Needs.NETWORK, allow=["Bash"]) == "?wn"
     assert outcome(project, "ls", PLAN, needs=Needs.WRITE) == "X"
+
+
+@pytest.mark.requirement("commands.needs")
+def test_what_a_rule_or_an_answer_already_gives_is_not_asked_about_because_the_call_needs_it(project: Path) -> None:
+    assert outcome(project, "pip install x", needs=Needs.NETWORK, allow=["Bash(pip install *)"]) == "wn"
+    assert outcome(project, "make", needs=Needs.WRITE, allow=["Bash(make *)"]) == "w"
+    assert outcome(project, "make", needs=Needs.WRITE, is_sandboxed=True) == "w"
+    assert outcome(project, "ls", needs=Needs.WRITE, is_sandboxed=True) == "w"
+    assert outcome(project, "curl -sI http://example.org", needs=Needs.WRITE, allow=["Bash(curl *)"]) == "wn"
+
+
+@pytest.mark.requirement("commands.answers")
+@each_of(("command", "needs"), [("make", Needs.WRITE), (".venv/bin/pip install x", Needs.NETWORK), ("make", None)])
+def test_a_call_that_needs_what_its_words_show_is_offered_the_answers_of_one_without_needs(
+    project: Path, command: str, needs: Needs | None
+) -> None:
+    permission, plain = judge(project, command, needs=needs), judge(project, command)
+    assert plain.grants
+    assert (permission.grants, permission.offers_sandboxed) == (plain.grants, plain.offers_sandboxed)
 
 
 RULES = """
@@ -478,7 +500,17 @@ def test_files_that_a_command_creates_in_its_tmp_are_its_own_whatever_the_machin
 @pytest.mark.requirement("commands.answers")
 def test_allowing_all_sandboxed_commands_is_offered_where_it_has_an_effect(project: Path) -> None:
     assert judge(project, "make").offers_sandboxed
-    assert judge(project, "npm install").offers_sandboxed, "the answer also gives this one call the network"
+    assert judge(project, "ls", needs=Needs.WRITE).offers_sandboxed
+    for command, needs in (
+        ("npm install", None),
+        ("curl -sI http://example.org", None),
+        ("make && curl -s http://example.org", None),
+        ("make", Needs.NETWORK),
+        ("git checkout x", Needs.WRITE),
+    ):
+        assert not judge(project, command, needs=needs).offers_sandboxed
+        assert judge(project, command, needs=needs, is_sandboxed=True).verdict is Verdict.ASK
+    assert not judge(project, "npm install", is_sandboxed=True).offers_sandboxed
     assert not judge(project, "make", ask=["Bash(make *)"]).offers_sandboxed
     assert not judge(project, "cp a .vscode/x").offers_sandboxed
     assert not judge(project, "make", site=CommandSite(Engine.NONE)).offers_sandboxed
