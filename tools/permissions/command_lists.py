@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from itertools import islice, takewhile
 from os.path import basename
 
-from tools.permissions.command_text import CommandText, SimpleCommand, Words, is_wrapper, programs_run_by
+from tools.permissions.command_text import CommandText, SimpleCommand, Words, is_wrapper, plain_name, programs_run_by
 
 _READER_NAMES = """
 cd : [ [[ test true false echo printf export source . sleep seq pwd type command read set shift return exit wait local
@@ -118,7 +118,9 @@ _LOOPBACK = re.compile(
     re.IGNORECASE | re.DOTALL,
 )
 # Options before git's subcommand that take the next word as their value
-_GIT_OPTIONS_WITH_VALUE = ("-C", "-c", "--git-dir", "--work-tree", "--namespace")
+_GIT_OPTIONS_WITH_VALUE = (
+    "-C", "-c", "--git-dir", "--work-tree", "--namespace", "--config-env", "--attr-source", "--super-prefix",
+)  # fmt: skip
 
 
 def is_reader(words: Words) -> bool:
@@ -191,12 +193,6 @@ def _program_and_arguments(words: Words) -> tuple[str, str]:
 
 def _matches(forms: Mapping[str, re.Pattern[str]], name: str, arguments: str) -> bool:
     return name in forms and forms[name].fullmatch(arguments) is not None
-
-
-def plain_name(name: str) -> str:
-    """Return a program's base name. Empty if the name includes a folder that is not a system folder."""
-    folder, _, base = name.rpartition("/")
-    return base if folder in ("", "/bin", "/usr/bin", "/usr/local/bin", "/sbin", "/usr/sbin") else ""
 
 
 def without_git_options(arguments: Words) -> Words:

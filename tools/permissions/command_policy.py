@@ -17,6 +17,7 @@ mode allows more.
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -37,12 +38,19 @@ from tools.permissions.command_lists import (
     is_reader,
     may_search_own_folder,
     needs_network,
-    plain_name,
     searches_folders,
     without_git_options,
 )
 from tools.permissions.command_paths import STREAMS, CommandPaths, NamedPath, why_in_scratch
-from tools.permissions.command_text import CommandText, SimpleCommand, Words, joined, programs_run_by, read_command
+from tools.permissions.command_text import (
+    CommandText,
+    SimpleCommand,
+    Words,
+    joined,
+    plain_name,
+    programs_run_by,
+    read_command,
+)
 from tools.permissions.hidden_files import (
     ANY_NAME,
     HiddenFiles,
@@ -67,6 +75,7 @@ from tools.text.file_names import shown_path
 
 # Git commands that need consent, because they change git's settings, which are read-only for all other commands
 _GIT_CHANGES_SETTINGS = ("config", "remote", "submodule", "worktree")
+_REPLACE_OPTION = re.compile(r"-[0rtx]*I(.*)", re.DOTALL)  # how `xargs` is told what it replaces by words of its input
 _RUNS_MORE = "bash may run more than the command's words show"
 _NAME_ITS_FOLDER = (
     "Write to the workspace or /tmp. Or name the file's folder in the command, unless that folder belongs to the "
@@ -716,6 +725,8 @@ def _rule_about(command: SimpleCommand, rules: Sequence[Rule], *, allows: bool =
     """
     for words in programs_run_by(command.words, loosely=not allows):
         name = words[0] if words else None
+        if allows and name and " " in name:
+            continue  # a program in a folder called `pytest x`, for example, is not `pytest`
         short = name and ((plain_name(name) or name) if allows else os.path.basename(name))
         texts = {joined(words), joined((short, *words[1:]))}
         if short == "git" and not allows:
@@ -728,17 +739,35 @@ def _rule_about(command: SimpleCommand, rules: Sequence[Rule], *, allows: bool =
 
 def _rule_that_may_be_about(command: SimpleCommand, rules: Sequence[Rule]) -> Rule | None:
     """Return a rule that may apply to a simple command with unknown words."""
-    for words in programs_run_by(command.words, loosely=True):
+    for words in programs_run_by(_with_input_of_xargs(command.words), loosely=True):
         name_and_arguments = (os.path.basename(words[0]), *words[1:]) if words and words[0] is not None else words
         # An unknown first word may run the program that is named after it, or be nothing.
         programs = [words[at:] for at in range(1, len(words))] if words[:1] == (None,) else []
+        readings = [name_and_arguments]
+        if name_and_arguments[:1] == ("git",):
+            readings.append(("git", *without_git_options(words[1:])))
         for rule in rules:
-            pairs = list(zip(_literal_words(rule), name_and_arguments, strict=False))
-            if any(word is None for _, word in pairs) and all(word in (None, rule_word) for rule_word, word in pairs):
-                return rule
+            for reading in readings:
+                pairs = list(zip(_literal_words(rule), reading, strict=False))
+                if None in reading[: len(pairs)] and all(word in (None, rule_word) for rule_word, word in pairs):
+                    return rule
             if any(rule.fits_command(joined(program)) for program in programs):
                 return rule
     return None
+
+
+def _with_input_of_xargs(words: Words) -> Words:
+    """Return the words of a command; unknown are also those that `xargs` adds at the end, or puts in place of `{}`."""
+    at = next((at for at, word in enumerate(words) if word and os.path.basename(word) == "xargs"), None)
+    if at is None:
+        return words
+    for option_at, word in enumerate(words[at + 1 :], at + 1):
+        if word and (option := _REPLACE_OPTION.fullmatch(word)):
+            first = option_at + (1 if option[1] else 2)
+            placeholder = option[1] or "".join(word or "" for word in words[first - 1 : first])
+            rest = (None if word and placeholder and placeholder in word else word for word in words[first:])
+            return (*words[:first], *rest)
+    return (*words, None)
 
 
 def _literal_words(rule: Rule) -> Words:

@@ -15,7 +15,7 @@ import re
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import dropwhile, islice, pairwise
+from itertools import dropwhile, islice, pairwise, takewhile
 from os.path import basename, join
 from typing import TYPE_CHECKING
 
@@ -28,10 +28,10 @@ MAX_COMMANDS = 2_000
 MAX_NESTED = 4  # maximum depth of nested command strings, such as `sh -c "sh -c '...'"`
 Words = tuple[str | None, ...]  # a word is `None` if its value is unknown
 
-_COMMAND_STRING_OPTION = re.compile(r"-[a-z]*c")  # a shell's option for a command string, such as `-lc`
+_COMMAND_STRING_OPTION = re.compile(r"-[a-zA-Z]*c")  # a shell's option for a command string, such as `-lc`
 _COMMAND_STRING_GROUP = re.compile(r"-[a-zA-Z]*c[a-zA-Z]+")  # the same option followed by other letters, such as `-cl`
 _COMMAND_STRING_PROGRAMS = ("flock", "script", "su")  # programs that pass the text after such an option to a shell
-SHELLS = frozenset(("sh", "bash", "dash", "zsh", "ksh"))
+SHELLS = frozenset(("sh", "bash", "rbash", "dash", "ash", "zsh", "ksh"))
 CONNECTIONS = ("/dev/tcp/", "/dev/udp/")  # in bash, a redirection to such a path opens a connection
 # Builtins that run text as code or change what a name means. The grammar does not show their effect
 _OPAQUE_BUILTINS = frozenset(("trap", "eval", "alias", "enable", "hash", "coproc", "compgen", "complete", "bind", "fc"))
@@ -54,6 +54,8 @@ _DESCRIPTOR = re.compile(r"\d*-?")
 _NON_WORD_KINDS = frozenset(("variable_assignment", "file_redirect", "herestring_redirect", "heredoc_redirect"))
 _WILDCARD = re.compile(r"(?<!\\)[*?\[]")
 _HOME_OF_OTHERS = re.compile(r"~[^/]")  # another user's home, or the previous folder (`~-`)
+# An option of `xargs`, such as `-I{}`, which bash leaves as it is
+_PLACEHOLDER_OPTION = re.compile(r"-\w+\{\}", re.ASCII)
 _ESCAPED = re.compile(r"\\(.)", re.DOTALL)
 _ESCAPED_IN_QUOTES = re.compile(r"\\([$`\"\\\n])")
 
@@ -79,7 +81,8 @@ _WRAPPER_FLAGS = {
     "xargs": "-0 -r -t -x --null --no-run-if-empty --verbose", "watch": "-b -c -d -e -g -t", "flock": "-n -s -x -u -o",
 }  # fmt: skip
 _OPERANDS = {"timeout": 1, "chroot": 1, "flock": 1}  # how many operands of its own the wrapper takes before the program
-_ASSIGNMENT = re.compile(r"[A-Za-z_]\w*\+?=", re.ASCII)
+_VARIABLE = re.compile(r"[A-Za-z_]\w*", re.ASCII)
+_SYSTEM_FOLDERS = ("", "/bin", "/usr/bin", "/usr/local/bin", "/sbin", "/usr/sbin")
 _FIND_RUNS = frozenset(("-exec", "-execdir", "-ok", "-okdir"))
 
 
@@ -151,6 +154,12 @@ def is_wrapper(name: str) -> bool:
     return name == "find" or name in _WRAPPERS or name in _LOOSE_WRAPPERS
 
 
+def plain_name(name: str) -> str:
+    """Return a program's base name. Empty if the name includes a folder that is not a system folder."""
+    folder, _, base = name.rpartition("/")
+    return base if folder in _SYSTEM_FOLDERS else ""
+
+
 def programs_run_by(words: Words, *, loosely: bool) -> Iterator[Words]:
     """Yield the words of each program that a command runs: its own words, and those after `env` and similar wrappers.
 
@@ -163,7 +172,8 @@ def programs_run_by(words: Words, *, loosely: bool) -> Iterator[Words]:
             return
         current = waiting.pop()
         yield current
-        name = basename(current[0] or "") if current else ""
+        name = (current[0] or "") if current else ""
+        name = basename(name) if loosely else plain_name(name)  # the workspace may contain a program called `env`
         if loosely and name == "find":
             waiting += [current[at + 1 :] for at, word in enumerate(current) if word in _FIND_RUNS]
         value_options = _WRAPPERS.get(name, _LOOSE_WRAPPERS.get(name) if loosely else None)
@@ -171,8 +181,11 @@ def programs_run_by(words: Words, *, loosely: bool) -> Iterator[Words]:
             continue
         at, is_clear = _skip_options(current, value_options.split(), _WRAPPER_FLAGS.get(name, "").split())
         at += _OPERANDS.get(name, 0)
-        while name in ("env", "sudo") and at < len(current) and (assignment := _ASSIGNMENT.match(current[at] or "")):
-            is_clear = is_clear and _SENSITIVE_VARIABLE.fullmatch(assignment[0].rstrip("+=")) is None
+        # These programs take any word with an equals sign as an assignment, whatever its name.
+        while name in ("env", "sudo") and at < len(current) and "=" in (assignment := current[at] or ""):
+            variable = assignment.partition("=")[0].removesuffix("+")
+            is_clear = is_clear and _VARIABLE.fullmatch(variable) is not None
+            is_clear = is_clear and _SENSITIVE_VARIABLE.fullmatch(variable) is None
             at += 1
         # Bash may split an unknown word into several, or drop it, so the words after it may have other meanings.
         is_clear = is_clear and all(word is not None and "\0" not in word for word in current[:at])
@@ -329,7 +342,10 @@ class _Reader:
         if name in ("cd", "pushd"):
             target = words[1] if len(words) == 2 else None
             self._folder = None if target is None or self._folder is None else join(self._folder, target)
-        for program_words in programs_run_by(known_words, loosely=True):
+        programs = [*programs_run_by(known_words, loosely=True)]
+        if known_words and known_words[0].endswith("\0"):  # an unknown first word may be nothing, or a wrapper
+            programs += programs_run_by(known_words[1:], loosely=True)
+        for program_words in programs:
             program = basename(program_words[0] or "") if program_words else ""
             self._check_program(program, tuple(word or "\0" for word in program_words))
 
@@ -386,7 +402,8 @@ class _Reader:
             is_about_shell = len(arguments) == 1 and arguments[0].startswith("--")  # `--version`, for example
             # The script may be unknown, or be provided by the command itself.
             file = next((word for word in arguments if not word.startswith("-")), "\0")
-            is_unknown = "\0" in file or file.startswith(_PROVIDED_FOLDERS)
+            options = takewhile(lambda word: word.startswith("-"), arguments)
+            is_unknown = "\0" in file or any("\0" in option for option in options) or file.startswith(_PROVIDED_FOLDERS)
             runs_more = not is_about_shell and (is_unknown or any(map(_COMMAND_STRING_GROUP.fullmatch, arguments)))
         elif name in _NAMING_BUILTINS:
             runs_more = any("\0" in word or "[" in word or word.startswith("-C") for word in arguments)
@@ -426,7 +443,7 @@ def literal(node: Node) -> str | None:
                 return None
             return _ESCAPED_IN_QUOTES.sub(lambda match: match[1].strip("\n"), source[1:-1])
         case "concatenation" | "command_name":
-            if source == "{}":
+            if source == "{}" or _PLACEHOLDER_OPTION.fullmatch(source):
                 return source
             parts = [literal(child) for child in node.children]
             has_brace = any(child.type == "word" and _source(child) in "{}" for child in node.children)

@@ -1038,6 +1038,11 @@ def test_in_yolo_nothing_is_asked_because_of_agent_ignore_files(copy: Path) -> N
         "timeout --kill pytest 5 touch X",
         "stdbuf --out pytest touch X",
         "exec -a pytest touch X",
+        "./env pytest",
+        "tools/timeout 5 pytest",
+        "env 1=2 pytest",
+        "'pytest x/run'",
+        "env 'pytest x/run'",
     ],
 )
 def test_a_wrapper_with_unclear_options_is_not_covered_by_a_rule_for_the_program_after_it(
@@ -1086,13 +1091,28 @@ def test_a_wrapper_with_clear_options_is_covered_by_a_rule_for_the_program_after
                 "git -c x=y push",
                 "git --no-pager push",
                 "xargs -0r git push",
+                "xargs -I{} git push {}",
+                "env a.b=c git push",
+                "env 1=2 git push",
+                "sudo -u root a.b=c git push",
+                "bash -Bc 'git push'",
+                "rbash -c 'git push'",
+                "X=; $X bash -c 'true; git push'",
+                "git --config-env a=HOME push",
+                "git --attr-source HEAD push",
             )
         ),
         *(
             (command, Verdict.ASK)
             for command in (
-                "xargs -I{} git push {}",
                 "env A=$HOME git push",
+                "C=-c; bash $C 'git push'",
+                "git -C . $X",
+                "git --no-pager $X",
+                "echo push | xargs git",
+                "echo push | xargs -0 env git",
+                "echo push | xargs -I{} git {}",
+                "echo git | xargs -I % % push",
                 "$X git push",
                 "nice $N git push",
                 "command $X git push",
@@ -1108,7 +1128,14 @@ def test_a_wrapper_with_clear_options_is_covered_by_a_rule_for_the_program_after
         ),
         *(
             (command, Verdict.ALLOW)
-            for command in ("git status", "xargs -0 ls", "g=git; $g status", "nice -n 5 git log")
+            for command in (
+                "git status",
+                "xargs -0 ls",
+                "xargs -I{} cat {}",
+                "xargs -n 1 git add",
+                "g=git; $g status",
+                "nice -n 5 git log",
+            )
         ),
     ],
 )
