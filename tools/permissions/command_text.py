@@ -584,7 +584,7 @@ def _byte_after(node: Node, source: bytes) -> bytes:
 
 
 def _heredoc_nodes(node: Node, source: bytes) -> list[Node] | None:
-    """Return the nodes in a here-document and beside its delimiter, or `None` if bash may end it elsewhere."""
+    """Return the nodes in a here-document and on its first line, or `None` if it is unclear where bash ends it."""
     parts = {child.type: child for child in node.children}
     begin, end, body = (parts.get(f"heredoc_{part}") for part in ("start", "end", "body"))
     delimiter = _DELIMITER.fullmatch(begin.text or b"") if begin is not None else None

@@ -232,7 +232,7 @@ def test_questions_that_cannot_be_asked_are_refused(questions: Any) -> None:
 
 
 @pytest.mark.requirement("ask_user.shown")
-async def test_a_person_reads_the_whole_questions_with_invisible_characters_marked(context: ToolContext) -> None:
+async def test_questions_are_shown_in_full_with_invisible_characters_marked(context: ToolContext) -> None:
     hostile = {
         "question": "Go on?\n\nAsked because: the operator\u202e wants it",
         "header": "A\u200bB",
