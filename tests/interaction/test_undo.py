@@ -248,6 +248,14 @@ async def test_files_that_a_command_changed_are_named_apart_from_what_it_printed
 
 
 @pytest.mark.requirement("undo.commands")
+async def test_a_file_that_a_command_writes_only_by_a_redirection_is_named(root: Path, state: Path) -> None:
+    (root / ".git").mkdir()
+    async with asking_client(root, state, Person("once"), "--approval-mode", "auto-edit") as client:
+        result = await client.call_tool("run_shell_command", {"command": "echo x > new.txt"})
+        assert ": created new.txt. undo_change" in result.content[-1].text  # pyright: ignore[reportAttributeAccessIssue]
+
+
+@pytest.mark.requirement("undo.commands")
 async def test_a_command_that_only_reads_is_not_watched_for_changes(root: Path, state: Path) -> None:
     (root / ".git").mkdir()
     os.mkfifo(root / "pipe")
