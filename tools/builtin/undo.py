@@ -55,7 +55,7 @@ class ListChangesTool(BuiltinTool[ToolParams]):
                         "tool": {"type": "string"},
                         "path": {"type": "string"},
                         "added": {"type": "integer"},
-                        "removed": {"type": "integer"},
+                        "removed": {"type": ["integer", "null"]},
                         "undoes": {"type": ["integer", "null"], "description": "The change that this one undid."},
                         "undone": {"type": "boolean"},
                     }

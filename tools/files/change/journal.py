@@ -64,7 +64,7 @@ class JournaledChange:
     after: str | None  # SHA-256 of the new content; `None` if the file was removed
     mode: int | None  # for an undo, the mode of the file, with which a removed file can be restored
     added: int  # number of added lines
-    removed: int  # number of removed lines
+    removed: int | None  # number of removed lines; `None` (stored as -1) if they were hidden from the client
     undoes: int | None = None  # for an undo, the number of the change that it undoes
     is_undone: int = False  # whether the change has been undone; 0 or 1, as stored in SQLite
 
@@ -79,7 +79,7 @@ class NewChange:
     before_sha256: str | None
     after_sha256: str | None
     added: int
-    removed: int
+    removed: int | None
     mode: int | None = None
     undoes: int | None = None
 
@@ -126,7 +126,7 @@ class Journal:
                     database.execute("INSERT OR IGNORE INTO image VALUES (?, ?)", (sha256, content))
             values = (
                 *(time.time(), client, tool, os.fsencode(change.path), change.before_sha256, change.after_sha256),
-                *(change.mode, change.added, change.removed, change.undoes),
+                *(change.mode, change.added, -1 if change.removed is None else change.removed, change.undoes),
             )
             columns = "time, client, tool, path, before, after, mode, added, removed, undoes"
             insert = f"INSERT INTO change ({columns}) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"  # noqa: S608 - constant
@@ -178,7 +178,11 @@ class Journal:
         with self._locked_database() as database:
             parameters = (time.time() - self._max_seconds, *values, client, path_bytes, number, only_undoable, limit)
             rows = database.execute(select, parameters).fetchall()
-            return [replace(JournaledChange(*row), path=os.fsdecode(row[4])) for row in rows]
+            changes = [JournaledChange(*row) for row in rows]
+            return [
+                replace(change, path=os.fsdecode(change.path), removed=None if change.removed == -1 else change.removed)
+                for change in changes
+            ]
 
     def content(self, sha256: str | None) -> bytes | None:
         """Return the content with this digest, or `None` if it was not kept or is damaged."""

@@ -15,7 +15,7 @@ from typing import Any, ClassVar
 from tools.contract.confirmation import EditConfirmation
 from tools.contract.limits import AbortSignal
 from tools.contract.tool_errors import ToolError, ToolErrorType
-from tools.contract.tool_results import ToolResult
+from tools.contract.tool_results import ToolResult, line_counts
 from tools.files.change.diff import Diff, unified_diff
 from tools.files.change.file_change import ABSENT, Author, FileChange, TargetFile, make_change, take_snapshot, truncate
 from tools.files.change.journal import Journal, JournaledChange
@@ -44,7 +44,7 @@ class ChangeUndo(FileChange):
             return f"Change {self.change.id} was undone: {path}, which it had created, was removed."
         if self.is_new:
             return f"Change {self.change.id} was undone: {path} was restored, {self.content_summary}."
-        effect = f"+{diff.added} -{diff.removed} lines; now {self.content_summary}"
+        effect = f"{diff.counts} lines; now {self.content_summary}"
         return f"Change {self.change.id} was undone in {path}: {effect}."
 
     @property
@@ -234,7 +234,8 @@ def describe_changes(changes: Sequence[JournaledChange], workspace: Workspace) -
         timestamp = datetime.fromtimestamp(change.time).astimezone().isoformat(" ", "seconds")
         status = f", undoes {change.undoes}" if change.undoes is not None else ""
         status += ", undone" if change.is_undone else ""
-        effect = "removed" if change.after is None else f"+{change.added} -{change.removed}"
+        effect = "removed" if change.after is None else line_counts(change.added, change.removed)
+        effect += ", hidden content replaced" if change.removed is None else ""
         effect += ", new" if change.before is None else ""
         path = shown_path(workspace.at(change.path).relative if len(workspace.roots) == 1 else change.path)
         lines.append(f"{change.id}  {timestamp}  {change.tool}  {path} ({effect}{status})")

@@ -79,7 +79,7 @@ class TextEdit(FileChange):
             lines = "1 line" if diff.added == 1 else f"{diff.added} lines"
             return f"Created the new file {path}: {lines}, {self.content_summary}."
         replacements = "1 replacement" if count == 1 else f"{count} replacements"
-        return f"Edited {path}: {replacements}, +{diff.added} -{diff.removed} lines; now {self.content_summary}."
+        return f"Edited {path}: {replacements}, {diff.counts} lines; now {self.content_summary}."
 
     @property
     def result_fields(self) -> dict[str, Any]:

@@ -270,8 +270,7 @@ class MatchReport:
         text += [f"[{note}]" for note in notes]
         if not self.matches and not timed_out and query.no_ignore:
             text.append(
-                "[Not searched: files hidden from agents, symlinks, binary files, and files over "
-                f"{_MEGABYTES} MB.]"
+                f"[Not searched: files hidden from agents, symlinks, binary files, and files over {_MEGABYTES} MB.]"
             )
         elif not self.matches and not timed_out:
             folders = ", ".join(sorted(DEFAULT_EXCLUDED_FOLDERS - {".git"}))
