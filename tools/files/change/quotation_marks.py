@@ -60,10 +60,18 @@ def changed_line(raw: str, old: str, new: str, before: str, after: str) -> str:
                 for at, role in places.items():
                     characters[at] = marks[role]
                 continue
+            # The file itself may have pairs that are half of one form, half of another. They stay. These are the places
+            # of the file's marks in the new line; -1 for each replaced mark.
+            kept_places = [
+                at if at < first else at + len(new) - len(old) if at >= len(old) - last else -1
+                for at, role in roles.items()
+                if role in group
+            ]
+            present_pairs = set(pairwise(kept_places))
             for start, end in pairwise(places):
                 is_pair = (places[start], places[end]) == (_Role.OPENING, _Role.CLOSING)
-                is_files = end < first or start >= stop  # the file may have such a pair
-                if is_pair and not is_files and (characters[start] == kind) != (characters[end] == kind):
+                is_half = (characters[start] == kind) != (characters[end] == kind)
+                if is_pair and is_half and (start, end) not in present_pairs:
                     characters[start], characters[end] = new[start], new[end]
     return "".join(characters)
 
