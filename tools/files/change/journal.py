@@ -109,6 +109,7 @@ class Journal:
         self._lock = threading.Lock()
         self._connection: sqlite3.Connection | None = None
         self._page_bytes = PAGE_BYTES
+        self._own: set[int] = set()  # the numbers of the changes that this server has recorded since it started
         self._file_id: tuple[int, int] | None = None  # device and inode of the file behind the connection
 
     def add(self, change: NewChange, client: str, tool: str) -> int:
@@ -134,7 +135,15 @@ class Journal:
             if change.undoes is not None:
                 _mark_undone(database, values[3])
             self._prune(database, number)
+        self._own.add(number)
         return number
+
+    def is_own(self, number: int) -> bool:
+        """Return True if this server has made the change since it started, and no other server that shares the journal.
+
+        Over stdio, all clients of a user have one name in the journal, but each has its own server.
+        """
+        return number in self._own
 
     def withdraw(self, number: int) -> None:
         """Delete the record of a change that was not made. If the journal fails, the record stays and is harmless."""
@@ -298,7 +307,9 @@ class Journal:
                 raise JournalError(
                     "The change journal was created by another program, or by another version of coretools-mcp."
                 )
-        self._file_id = (info.st_dev, info.st_ino)
+        if (file_id := (info.st_dev, info.st_ino)) != self._file_id:
+            self._file_id = file_id
+            self._own.clear()  # in a new file, numbers start again
         return database
 
     def _prune(self, database: sqlite3.Connection, newest: int) -> None:
@@ -314,6 +325,7 @@ class Journal:
             if oldest == newest or (written_at > since and used_pages * self._page_bytes <= self._max_bytes):
                 return
             _delete(database, oldest)
+            self._own.discard(oldest)
 
 
 def _make_private(path: str) -> None:
