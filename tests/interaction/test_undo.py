@@ -134,8 +134,8 @@ async def test_an_undo_says_if_another_session_made_the_change(root: Path, state
     async with asking_client(root, state, Person("once")) as other, asking_client(root, state, person) as client:
         await text(client, "write_file", file_path="own.txt", content="x\n")
         await text(other, "write_file", file_path="other.txt", content="x\n")
-        changes = (await client.call_tool(LIST_TOOL, {})).structured_content
-        assert [change["own"] for change in (changes or {})["changes"]] == [False, True]
+        listed: dict[str, Any] = (await client.call_tool(LIST_TOOL, {})).structured_content or {}
+        assert [change["own"] for change in listed["changes"]] == [False, True]
         assert "other.txt (+1 -0, new, another session)" in await text(client, LIST_TOOL)
         assert f"Change 2 {mark}" in await text(client, "undo_change")
         assert mark not in await text(client, "undo_change")
