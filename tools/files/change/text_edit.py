@@ -257,8 +257,7 @@ def apply_edit(haystack: Haystack, match: TextMatch, old: str, new: str) -> tupl
         if not is_literal:
             ending = endings.for_lines_at(span.start, span.end, new)
             if not is_exact or haystack.has_returns:
-                around = text[max(0, span.start - 1) : span.start], text[span.end : span.end + 1]
-                insertion = _rebuild_lines(text[span.start : span.end], around, match.strategy, old_lf, new_lf, ending)
+                insertion = _rebuild_lines(text[span.start : span.end], match.strategy, old_lf, new_lf, ending)
             elif ending == "\n":
                 insertion = new_lf
             # The indentation before the match is kept. If every line of `new` begins with the same indentation, drop it
@@ -281,11 +280,8 @@ def apply_edit(haystack: Haystack, match: TextMatch, old: str, new: str) -> tupl
     return "".join(pieces), tuple(spans)
 
 
-def _rebuild_lines(raw: str, around: tuple[str, str], strategy: Strategy, old: str, new: str, ending: str) -> str:
-    """Return the new lines. Lines that `old` and `new` have in common at either end are taken from the file.
-
-    `around` are the characters before and after `raw`, if any.
-    """
+def _rebuild_lines(raw: str, strategy: Strategy, old: str, new: str, ending: str) -> str:
+    """Return the new lines. Lines that `old` and `new` have in common at either end are taken from the file."""
     raw_bodies, raw_endings = split_lines(raw)
     old_lines, new_lines = old.split("\n"), new.split("\n")
     head, tail = common_ends(old_lines, new_lines)
@@ -302,8 +298,7 @@ def _rebuild_lines(raw: str, around: tuple[str, str], strategy: Strategy, old: s
         elif indentations is not None:
             pieces.append(_reindent(line, indentations))
         elif source is not None and strategy is Strategy.LOOK_ALIKES:
-            outside = around[0] if number == 0 else "", around[1] if number == len(new_lines) - 1 else ""
-            pieces.append(changed_line(raw_bodies[source], old_lines[source], line, *outside))
+            pieces.append(changed_line(raw_bodies[source], old_lines[source], line))
         else:
             pieces.append(line)
         if number < len(new_lines) - 1:
