@@ -450,15 +450,16 @@ def test_a_new_file_names_the_schema_beside_it_and_each_of_its_keys_can_count(ho
 
 
 @pytest.mark.requirement("cli.config.init")
-def test_a_file_that_is_there_is_asked_about_and_only_the_schema_is_brought_up_to_date(home: Path) -> None:
+def test_a_file_that_is_there_is_asked_about_and_the_answer_no_leaves_the_schema_as_it_is(home: Path) -> None:
     file = write(settings_of(home), OWN)
-    copy = write(file.with_name("settings.schema.json"), '{"title": "Settings of coretools-mcp"}')
+    copy = write(file.with_name("settings.schema.json"), old := '{"title": "Settings of coretools-mcp"}')
     code, shown, said = answer_at_terminal(home, "config", "init", answer=b"n\n")
     assert (code, file.read_text()) == (1, OWN)
     assert '+\t"$schema": "./settings.schema.json"' in shown
     assert "nothing was changed" in said
-    assert copy.read_bytes() == SCHEMA.read_bytes()
+    assert copy.read_text() == old
     assert run(home, "init", "--yes").returncode == 0
+    assert copy.read_bytes() == SCHEMA.read_bytes()
     assert file.read_text() == OWN.replace("\t}\n}", '\t},\n\t"$schema": "./settings.schema.json"\n}')
     again = run(home, "init")
     assert (again.returncode, "left unchanged" in again.stdout) == (0, True)
