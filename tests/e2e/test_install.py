@@ -92,6 +92,8 @@ def test_a_person_is_asked_once_whether_a_client_with_tools_of_its_own_wants_the
         command = command_line("install", "opencode", *options)
         code, seen = at_terminal(command, [(b"[y/N]", b"y")] * answers, environ=environ)
         assert code == 0, seen
+        assert ("To add one: coretools-mcp config add NAME" in seen) is ("the server has 0 tools" in seen)
+        assert ("the server has 0 tools" in seen) is ("--no-builtin-tools" in file.read_text())
         return json.loads(file.read_text())["mcp"]["core"]["command"][1:]
 
     assert installed(answers=2) == ["--no-builtin-tools"]
