@@ -376,16 +376,18 @@ def test_a_full_disk_is_one_line_and_a_closed_pipe_is_silent(root: Path) -> None
 
 
 @pytest.mark.requirement("cli.spinner")
-def test_what_takes_long_is_named_at_a_terminal_and_nothing_of_it_stays_in_a_pipe(root: Path, tmp_path: Path) -> None:
+def test_what_takes_long_is_named_at_a_terminal_and_only_once_in_a_pipe(root: Path, tmp_path: Path) -> None:
     slow = {"mcpServers": {"slow": stdio_upstream(connectTimeout=3_000)}}
     slow["mcpServers"]["slow"]["args"] = ["-c", "import time; time.sleep(100)"]
     options = ("--workspace", str(root), "--config", str(write_config(tmp_path, slow)))
     code, seen = at_terminal(command_line("tools", *options))
     assert code == 1, seen
     assert "waiting for slow" in seen
-    piped = run("tools", *options)
-    assert "waiting for" not in piped.stdout + piped.stderr
-    assert "\x1b" not in piped.stdout + piped.stderr
+    for command, waits in (("tools", "waiting for slow"), ("lock", "waiting for slow"), ("doctor", "server slow")):
+        piped = run(command, *options)
+        assert piped.stderr.count(waits) == 1, piped.stderr
+        assert "waiting for" not in piped.stdout
+        assert "\x1b" not in piped.stdout + piped.stderr
 
 
 DYING_PEER = """
@@ -611,6 +613,14 @@ def test_config_check_tells_the_problems_of_all_files_at_once(root: Path, tmp_pa
         assert expected in done.stdout
     assert "warning: " in done.stdout
     assert "Did you mean limits?" in done.stdout
+
+
+@pytest.mark.requirement("cli.config.check.names")
+@pytest.mark.parametrize("call", ["Bash(ls", "Bash(ls -la"])
+def test_a_call_without_its_closing_parenthesis_is_suggested_with_it(call: str, root: Path) -> None:
+    done = run("permissions", "explain", call, "--workspace", str(root))
+    assert f"'{call}' has no closing parenthesis. Did you mean '{call})'?" in done.stderr
+    assert done.returncode == 2
 
 
 @pytest.mark.requirement("cli.config.check.names")
