@@ -227,9 +227,11 @@ class Spinner:
             self.write(text)
 
     async def _announce(self) -> None:
-        while not self._text or self.is_paused or anyio.current_time() <= self._since + ANNOUNCEMENT_SECONDS:
+        while True:
             await anyio.sleep(FRAME_SECONDS)
-        note(self._text)
+            if self._text and not self.is_paused and anyio.current_time() > self._since + ANNOUNCEMENT_SECONDS:
+                note(self._text)
+                return
 
     async def _animate(self) -> None:
         try:

@@ -429,8 +429,10 @@ class _CommandPolicy:
         if len(scopes) < len(commands) or not all(scopes):
             return []
         grants: list[Grant] = []
+        # The rule may also cover commands that need the network although this one does not (`curl localhost`).
+        access = "with network access" if self._needs_network else "also with network access"
         for scope in scopes:
-            network = " (with network access)" if needs_network(tuple(scope.split())) else ""
+            network = f" ({access})" if needs_network(tuple(scope.split())) else ""
             grants.append(Grant(f"Bash({scope} *)", f"'{scope} ...'{network}"))
         return grants
 

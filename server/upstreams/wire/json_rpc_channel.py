@@ -352,7 +352,7 @@ class PendingRequest:
             self._waiter.set_result(None)
 
     def _observe(self, answer: RpcAnswer | None) -> None:
-        """Call `on_answer` if it has not been called. An observer that fails must not keep a response from its caller."""
+        """Call `on_answer` if it was not called yet. Even if the observer fails, a response must reach its caller."""
         on_answer, self.on_answer = self.on_answer, None
         try:
             if on_answer is not None:

@@ -522,6 +522,21 @@ def test_a_question_says_what_consent_does_not_give(project: Path, home: Path) -
     assert permission.reason == "it names /etc/passwd, which is outside the workspace"
 
 
+@pytest.mark.requirement("commands.answers")
+@each_of(
+    ("command", "access"),
+    [
+        ("curl 127.0.0.1:9; wget 127.0.0.1:9", "also with network access"),
+        ("curl x.org; wget 127.0.0.1:9", "with network access"),
+    ],
+)
+def test_an_answer_says_that_it_covers_the_network_even_if_this_command_needs_none(
+    project: Path, command: str, access: str
+) -> None:
+    titles = {grant.rule: grant.title for grant in judge(project, command).grants}
+    assert titles == {f"Bash({name} *)": f"'{name} ...' ({access})" for name in ("curl", "wget")}
+
+
 @pytest.mark.requirement("commands.views")
 def test_a_command_sees_existing_paths_that_a_rule_allows_reading(project: Path, home: Path) -> None:
     rules = ["Read(~/notes/**)", "Read(~/gone/**)", f"Read(/{home}/.bashrc)", "Read(~/.bash*)", "Edit(~/project)"]
