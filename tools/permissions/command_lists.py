@@ -163,7 +163,8 @@ def removed(words: Words, *, is_only: bool = False) -> Words:
     operands = tuple(word for word in words[1:] if word is None or not word.startswith("-"))
     if name in ("rm", "rmdir", "unlink"):
         options = (word for word in words[1:] if word and word.startswith("-"))
-        return operands if not is_only or all(re.fullmatch("-[a-zA-Z]+", option) for option in options) else ()
+        is_sure = words[0] == name and all(re.fullmatch("-[a-zA-Z]+", option) for option in options)
+        return operands if is_sure or not is_only else ()
     if is_only:
         return ()
     if name == "git" and arguments.startswith("worktree remove "):

@@ -352,7 +352,8 @@ class _CommandPolicy:
 
     def _failure(self, question: _Question) -> Permission | None:
         """Refuse a command that is only meant to create or remove paths in folders that cannot be writable for it."""
-        if not self._has_bubblewrap or len(self._all_commands) != 1:
+        text = self._text
+        if not self._has_bubblewrap or len(self._all_commands) != 1 or text.doubt or not text.is_literal:
             return None
         (command,), verb = self._text.commands, "create"
         words = created(command.words)
@@ -365,7 +366,7 @@ class _CommandPolicy:
             folder = os.path.realpath(os.path.dirname(path))  # as the kernel resolves it, which `normpath` may not
             name = os.path.join(folder, os.path.basename(path))
             is_needless = os.path.lexists(path) if verb == "create" else not os.path.lexists(path)
-            is_unclear = word.startswith("~") or os.path.basename(path) in ("", ".", "..") or folder == os.sep
+            is_unclear = word.startswith("~") or os.path.basename(path) in ("", ".", "..")
             # `rm -r` can at least empty a folder.
             is_partial = verb == "remove" and command.program == "rm" and os.path.isdir(path)
             if is_needless or is_unclear or is_partial or is_inside(folder, (*roots, *question.writable)):
