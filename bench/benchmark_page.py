@@ -1,4 +1,4 @@
-"""Writes what was measured beside the peers: docs/benchmarks.md, its picture, and the ratios that are kept."""
+"""Writes the comparison with the peers: docs/benchmarks.md, its picture, and the stored ratios."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from pathlib import Path
 
 from bench import growth_rows
 from bench.growth_rows import MAX_EXPONENT, Growth
-from bench.interleaved import FLOOR, Measured
+from bench.interleaved import FLOOR, Measurement
 from bench.peers import BIN, NPM, OURS, PYPI, SDK
 from bench.rows import ROOT
 
 PAGE = ROOT / "docs" / "benchmarks.md"
 PICTURE = PAGE.with_suffix(".svg")
-KEPT = Path(__file__).with_name("peer_ratios.json")
-"""Ratios of the last whole run, by figure and peer, that the short one is held to."""
+RATIOS_FILE = Path(__file__).with_name("peer_ratios.json")
+"""The ratios of the last full run, by figure and peer. The short run compares with them."""
 
 COLOURS = dict(
     zip(
@@ -61,25 +61,27 @@ Above {MAX_EXPONENT} it is bold.
 """
 
 
-def write(sections: Mapping[str, Sequence[Measured]], grown: Mapping[str, Sequence[float]], short: set[str]) -> None:
-    """Write all three.
+def write(
+    sections: Mapping[str, Sequence[Measurement]], growth_times: Mapping[str, Sequence[float]], short_figures: set[str]
+) -> None:
+    """Write all three files.
 
     Args:
-        sections: The figures by the heading that they stand under.
-        grown: By the name of a growth row what its sizes took.
-        short: The figures of the short form.
+        sections: The figures of each section, by its heading.
+        growth_times: The values of each growth row by its name, one per size.
+        short_figures: Names of the figures in the short run.
     """
-    parts = [HEAD.format(machine=_machine()), *(_section(*each) for each in sections.items()), GROWTH]
-    parts += (_growth(row, grown[row.name]) for row in growth_rows.ROWS if row.name in grown)
+    parts = [HEAD.format(machine=_machine()), *(_section(*section) for section in sections.items()), GROWTH]
+    parts += (_growth(row, growth_times[row.name]) for row in growth_rows.ROWS if row.name in growth_times)
     PAGE.write_text("".join(parts), encoding="utf-8")
-    found = [measured for section in sections.values() for measured in section]
-    PICTURE.write_text(_picture(found), encoding="utf-8")
-    kept = {
-        measured.figure.name: {peer: round(statistics.median(each), 2) for peer, each in measured.ratios(OURS).items()}
-        for measured in found
-        if measured.figure.name in short
+    results = [result for section in sections.values() for result in section]
+    PICTURE.write_text(_picture(results), encoding="utf-8")
+    ratios_by_figure = {
+        result.figure.name: {peer: round(statistics.median(values), 2) for peer, values in result.ratios(OURS).items()}
+        for result in results
+        if result.figure.name in short_figures
     }
-    KEPT.write_text(json.dumps(kept, indent=1) + "\n", encoding="utf-8")
+    RATIOS_FILE.write_text(json.dumps(ratios_by_figure, indent=1) + "\n", encoding="utf-8")
 
 
 def _machine() -> str:
@@ -97,21 +99,27 @@ def _machine() -> str:
     )
 
 
-def _section(heading: str, found: Sequence[Measured]) -> str:
-    peers = list(dict.fromkeys(name for one in found for name in (*one.taken, *one.failed) if name != OURS))
+def _section(heading: str, results: Sequence[Measurement]) -> str:
+    peers = list(
+        dict.fromkeys(name for result in results for name in (*result.values, *result.failures) if name != OURS)
+    )
     lines = [f"\n## {heading}\n", f"| | {OURS} | {' | '.join(peers)} |", f"| --- |{' --- |' * (1 + len(peers))}"]
-    for one in found:
-        ratios = one.ratios(OURS)
+    for result in results:
+        ratios = result.ratios(OURS)
         cells = [
-            _ratio(statistics.median(ratios[peer])) if peer in ratios else "none" * (peer in one.failed)
+            _ratio(statistics.median(ratios[peer])) if peer in ratios else "none" * (peer in result.failures)
             for peer in peers
         ]
-        ours = f"{_short(one.median(OURS))} {one.figure.unit}" if one.taken.get(OURS) else "none" * (OURS in one.failed)
-        lines.append(f"| {one.figure.name} | {ours} | {' | '.join(cells)} |")
+        own_value = (
+            f"{_short(result.median(OURS))} {result.figure.unit}"
+            if result.values.get(OURS)
+            else "none" * (OURS in result.failures)
+        )
+        lines.append(f"| {result.figure.name} | {own_value} | {' | '.join(cells)} |")
     notes: dict[str, str] = {}
-    for one in found:
-        if one.note:
-            notes.setdefault(one.note, one.figure.name)
+    for result in results:
+        if result.note:
+            notes.setdefault(result.note, result.figure.name)
     lines += ["", *(f"- {name}: {note}." for note, name in notes.items())] if notes else []
     return "\n".join(lines) + "\n"
 
@@ -125,39 +133,39 @@ def _short(value: float) -> str:
     return f"{value:,.0f}" if value >= 100 else f"{value:.1f}" if value >= 10 else f"{value:.2f}"
 
 
-def _growth(row: Growth, taken: Sequence[float]) -> str:
-    if not taken:
+def _growth(row: Growth, durations: Sequence[float]) -> str:
+    if not durations:
         return f"| {row.name} | | | |\n"
-    slope = growth_rows.exponent(row.sizes, taken)
+    slope = growth_rows.exponent(row.sizes, durations)
     bold = "**" * (slope > MAX_EXPONENT)
     sizes = " · ".join(f"{size:,}" for size in row.sizes)
-    values = " · ".join(map(_short, taken))
+    values = " · ".join(map(_short, durations))
     return f"| {row.name} | {bold}{slope:.2f}{bold} | {sizes} | {values} {row.unit} |\n"
 
 
-LEFT, WIDE, LINE, TOP = 330, 560, 15, 60
-LEAST, MOST = 0.1, 1_000.0
+LABEL_WIDTH, AXIS_WIDTH, LINE_HEIGHT, TOP_MARGIN = 330, 560, 15, 60
+MIN_RATIO, MAX_RATIO = 0.1, 1_000.0
 
 
-def _picture(found: Sequence[Measured]) -> str:
-    """A line for each figure, a dot on it for each peer, on a logarithmic axis."""
-    rows = [(one.figure.name, one.ratios(OURS)) for one in found]
-    height = TOP + LINE * len(rows) + 20
+def _picture(results: Sequence[Measurement]) -> str:
+    """Draw a line for each figure with a dot for each peer, on a logarithmic axis."""
+    rows = [(result.figure.name, result.ratios(OURS)) for result in results]
+    height = TOP_MARGIN + LINE_HEIGHT * len(rows) + 20
     return "\n".join(
         (
-            f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {LEFT + WIDE + 20} {height}">',
+            f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {LABEL_WIDTH + AXIS_WIDTH + 20} {height}">',
             "<style>text { font: 11px sans-serif }</style>",
             '<rect width="100%" height="100%" fill="#fff"/>',
             *_axis(height),
-            *(line for number, row in enumerate(rows) for line in _dots(TOP + LINE * (number + 1), *row)),
+            *(line for number, row in enumerate(rows) for line in _dots(TOP_MARGIN + LINE_HEIGHT * (number + 1), *row)),
             "</svg>\n",
         )
     )
 
 
-def _at(ratio: float) -> float:
-    kept = min(max(ratio, LEAST), MOST)
-    return round(LEFT + WIDE * math.log(kept / LEAST) / math.log(MOST / LEAST), 1)
+def _x_of(ratio: float) -> float:
+    value = min(max(ratio, MIN_RATIO), MAX_RATIO)
+    return round(LABEL_WIDTH + AXIS_WIDTH * math.log(value / MIN_RATIO) / math.log(MAX_RATIO / MIN_RATIO), 1)
 
 
 def _axis(height: int) -> Iterator[str]:
@@ -165,13 +173,13 @@ def _axis(height: int) -> Iterator[str]:
         x, y = 10 + number % 4 * 200, 14 + number // 4 * 16
         yield f'<circle cx="{x}" cy="{y - 4}" r="4" fill="{colour}"/><text x="{x + 8}" y="{y}">{peer}</text>'
     for mark in (0.1, 1, 10, 100, 1_000):
-        x, colour = _at(mark), "#000" if mark == 1 else "#ddd"
-        yield f'<path d="M{x} {TOP}V{height - 14}" stroke="{colour}"/>'
-        yield f'<text x="{x}" y="{TOP - 6}" text-anchor="middle">{mark:g}x</text>'
+        x, colour = _x_of(mark), "#000" if mark == 1 else "#ddd"
+        yield f'<path d="M{x} {TOP_MARGIN}V{height - 14}" stroke="{colour}"/>'
+        yield f'<text x="{x}" y="{TOP_MARGIN - 6}" text-anchor="middle">{mark:g}x</text>'
 
 
 def _dots(y: int, name: str, ratios: Mapping[str, Sequence[float]]) -> Iterator[str]:
-    yield f'<text x="{LEFT - 8}" y="{y + 4}" text-anchor="end">{escape(name)}</text>'
-    for peer, each in ratios.items():
+    yield f'<text x="{LABEL_WIDTH - 8}" y="{y + 4}" text-anchor="end">{escape(name)}</text>'
+    for peer, values in ratios.items():
         if peer != FLOOR:
-            yield f'<circle cx="{_at(statistics.median(each))}" cy="{y}" r="4" fill="{COLOURS[peer]}"/>'
+            yield f'<circle cx="{_x_of(statistics.median(values))}" cy="{y}" r="4" fill="{COLOURS[peer]}"/>'

@@ -1,6 +1,6 @@
-"""Counts the functions and files of ours that one warm call passes, in any thread, over stdio.
+"""Count the functions and files of this project that one warm call over stdio uses, in any thread.
 
-python bench/count_calls.py [-v]     a line for each kind of call: its name, functions, files; -v names the functions
+python bench/count_calls.py [-v]     prints a line per kind of call; with -v also the names of the functions
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from typing import Any
 
 ROOT = Path(__file__).resolve().parent.parent
 
-PROFILED = """
+PROFILED_SERVER = """
 import _thread, json, os, signal, sys
 folders = tuple(os.path.join(sys.argv[1], name) + os.sep for name in ("server", "tools"))
 passed, is_counting = set(), False
@@ -68,13 +68,23 @@ for line in sys.stdin:
 """
 
 
-def passed_functions(
+def called_functions(
     folder: Path, options: Sequence[str], tool: str, arguments: Callable[[int], dict[str, Any]]
 ) -> list[tuple[str, str]]:
-    """The file and the name of each function that the second of two calls passes; every question is answered yes."""
+    """Return the file and the name of each function that the second of two calls uses. Every question gets a yes."""
     out = folder / "passed.json"
     out.unlink(missing_ok=True)
-    command = [sys.executable, "-c", PROFILED, str(ROOT), str(out), "serve", "--workspace", str(folder), *options]
+    command = [
+        sys.executable,
+        "-c",
+        PROFILED_SERVER,
+        str(ROOT),
+        str(out),
+        "serve",
+        "--workspace",
+        str(folder),
+        *options,
+    ]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, cwd=folder) as process:
         assert process.stdin is not None
         assert process.stdout is not None
@@ -99,8 +109,11 @@ def passed_functions(
             while not until() and time.monotonic() < end:
                 time.sleep(0.01)
 
-        about: dict[str, Any] = {"capabilities": {"elicitation": {}}, "clientInfo": {"name": "count", "version": "1"}}
-        send({"id": 1, "method": "initialize", "params": {"protocolVersion": "2025-11-25", **about}})
+        client_info: dict[str, Any] = {
+            "capabilities": {"elicitation": {}},
+            "clientInfo": {"name": "count", "version": "1"},
+        }
+        send({"id": 1, "method": "initialize", "params": {"protocolVersion": "2025-11-25", **client_info}})
         answer(1)
         send({"method": "notifications/initialized"})
         send({"id": 2, "method": "tools/list", "params": {}})
@@ -112,7 +125,7 @@ def passed_functions(
             result = answer(3 + number)
             if result.get("isError"):
                 raise RuntimeError(str(result))
-        time.sleep(0.3)  # what goes on behind the answer belongs to the call
+        time.sleep(0.3)  # work that continues after the answer belongs to the call
         switch(until=lambda: out.read_text() not in ("", "null"))
         process.stdin.close()
     return [(str(file), str(name)) for file, name in json.loads(out.read_text())]
@@ -129,19 +142,19 @@ def main() -> int:
         config.write_text(json.dumps({"mcpServers": {"up": entry}, "proxy": {"firstListWait": 30_000}}))
         words = ("hello", "hallo")
 
-        def edited(number: int) -> dict[str, Any]:
+        def edit_arguments(number: int) -> dict[str, Any]:
             return {"file_path": str(file), "old_string": words[number], "new_string": words[1 - number]}
 
         calls: tuple[tuple[str, Sequence[str], str, Callable[[int], dict[str, Any]]], ...] = (
             ("read_file", (), "read_file", lambda _: {"absolute_path": str(file)}),
-            ("edit, confirmed", (), "edit", edited),
+            ("edit, confirmed", (), "edit", edit_arguments),
             ("relayed call", ("--config", str(config)), "up__echo", lambda _: {"message": "hello"}),
         )
-        for shown, options, tool, arguments in calls:
-            passed = passed_functions(folder, options, tool, arguments)
-            print(f"{shown}: {len(passed)} functions in {len({file for file, _ in passed})} files", flush=True)
+        for title, options, tool, arguments in calls:
+            functions = called_functions(folder, options, tool, arguments)
+            print(f"{title}: {len(functions)} functions in {len({file for file, _ in functions})} files", flush=True)
             if "-v" in sys.argv:
-                print(*(f"    {os.path.relpath(file, ROOT)} {name}" for file, name in passed), sep="\n")
+                print(*(f"    {os.path.relpath(file, ROOT)} {name}" for file, name in functions), sep="\n")
     return 0
 
 

@@ -1,4 +1,4 @@
-"""Reading, listing and changing files, beside the system calls that cannot be done without."""
+"""Reading, listing and changing files, compared with the system calls that are indispensable for it."""
 
 from __future__ import annotations
 
@@ -21,63 +21,63 @@ from bench.line_client import LineClient, Start, text_of
 from bench.rows import MEGABYTE, Opener, Pair, Round, Row, Scene, in_turn, memory_of
 
 WINDOW = 200
-"""Lines of one read."""
+"""Number of lines per read."""
 
-SETTLED_SECONDS = 0.15
-"""A file changed more recently than this may not be remembered by a server that is careful."""
+SETTLE_SECONDS = 0.15
+"""A careful server does not cache a file that was changed more recently than this."""
 
-MANY = 500
-MANY_BYTES = 2_000
+FILE_COUNT = 500
+FILE_BYTES = 2_000
 ENTRIES = 10_000
 FOLDERS_AMONG_ENTRIES = 500
 
 TIMES_CHANGED = 3
-"""Changes of one round: how long the disk takes to keep one (fsync, which the floor leaves out) varies."""
+"""Changes per round: the duration of fsync, which the floor leaves out, varies."""
 
 EDITS = 100
-"""Of one round, with and without the journal in turn."""
+"""Edits per round, alternating with and without the journal."""
 
 IN_MEMORY = "/dev/shm"  # noqa: S108 - a folder of our own is made in it
-"""A folder in memory, on Linux."""
+"""A folder in memory on Linux."""
 
 M_MMAP_THRESHOLD = -3
 LARGE_BLOCK_BYTES = 128 * 1024
-"""Glibc's name for it and its first value, which it raises with each large block that is given back."""
+"""The initial value of this glibc option, which glibc raises with each large block that is freed."""
 
 
 @dataclass(frozen=True, slots=True)
-class Numbered:
-    """A text file whose lines begin with their number, from 1.
+class NumberedFile:
+    """A text file whose lines start with their number, from 1.
 
     Args:
-        path: Where it is.
-        lines: How many it has.
+        path: Path of the file.
+        lines: Number of lines.
     """
 
     path: Path
     lines: int
 
 
-def numbered_file(path: Path, size: int) -> Numbered:
+def numbered_file(path: Path, size: int) -> NumberedFile:
     """Write a file of about this many bytes, 79 and the line ending on each line."""
-    lines, wanted = 0, size // 80
+    lines, count = 0, size // 80
     with path.open("wb") as file:
-        while lines < wanted:
-            block = min(10_000, wanted - lines)
-            written = (
+        while lines < count:
+            block = min(10_000, count - lines)
+            text_lines = (
                 f"line {number:08d} of a file that is read in windows, with some text to fill the line up to 79"
                 for number in range(lines + 1, lines + block + 1)
             )
-            file.write("".join(f"{line[:79]:79}\n" for line in written).encode())
+            file.write("".join(f"{line[:79]:79}\n" for line in text_lines).encode())
             lines += block
-    return Numbered(path, lines)
+    return NumberedFile(path, lines)
 
 
 def read_whole(path: Path) -> bytes:
-    """The floor of reading: one read(2) of everything, into memory that is new to the process.
+    """The floor of reading: one read(2) of the whole file into memory that is new to the process.
 
-    Anyone who reads a file once has to get that memory. Left alone, the allocator would hand out the block of the last
-    round again, which is three times as quick.
+    A program that reads a file once must allocate this memory. Without this precaution, the allocator would reuse the
+    block of the last round, which is three times as fast.
     """
     _always_new_memory()
     descriptor = os.open(path, os.O_RDONLY)
@@ -92,64 +92,64 @@ def read_whole(path: Path) -> bytes:
 
 @cache
 def _always_new_memory() -> None:
-    """Keep the allocator from learning to keep large blocks for the next time."""
+    """Prevent the allocator from keeping large blocks for reuse."""
     if sys.platform == "linux":
         ctypes.CDLL(None).mallopt(M_MMAP_THRESHOLD, LARGE_BLOCK_BYTES)
 
 
 def touch(path: Path) -> None:
-    """Make a file look changed, and wait until that is no news."""
+    """Make a file look changed, and wait until the change is no longer recent."""
     os.utime(path)
-    time.sleep(SETTLED_SECONDS)
+    time.sleep(SETTLE_SECONDS)
 
 
 def check_window(text: str, first: int) -> None:
-    """The window must hold its lines, and only them."""
+    """Check that the window contains exactly its lines."""
     numbers = [int(number) for number in re.findall(r"^line (\d{8}) ", text, re.MULTILINE)]
     assert numbers == list(range(first, first + WINDOW)), (first, numbers[:2], numbers[-2:], len(numbers))
 
 
-def _window(megabytes: int, line: int | None, *, again: bool) -> Opener:
-    """A read of a window.
+def _window(megabytes: int, line: int | None, *, is_warm: bool) -> Opener:
+    """Prepare reads of a window.
 
     Args:
         megabytes: Size of the file.
-        line: The first line, from 1; `None` for one near the end.
-        again: Whether the server has read the file before in its present state.
+        line: The first line, from 1; `None` for a window near the end.
+        is_warm: Whether the server has read the file before in its present state.
     """
 
     @contextmanager
-    def opened(scene: Scene) -> Generator[Round]:
+    def open_row(scene: Scene) -> Generator[Round]:
         folder = scene.folder("window")
         file = numbered_file(folder / "lines.txt", megabytes * MEGABYTE)
         first = line or file.lines - WINDOW - 100
         arguments = {"absolute_path": str(file.path), "offset": first - 1, "limit": WINDOW}
         with LineClient(scene.server(folder)) as client:
 
-            def ours() -> float:
-                if not again:
+            def own_time() -> float:
+                if not is_warm:
                     touch(file.path)
-                taken, result = client.timed_call("read_file", arguments)
+                duration, result = client.timed_call("read_file", arguments)
                 check_window(text_of(result), first)
-                return taken
+                return duration
 
             touch(file.path)
-            ours()
-            yield lambda: in_turn(ours, lambda: read_whole(file.path))
+            own_time()
+            yield lambda: in_turn(own_time, lambda: read_whole(file.path))
 
-    return opened
+    return open_row
 
 
 def _end_of_large(offset: int, *, of_memory: bool) -> Opener:
-    """A window of a 100 MB file at one of its ends: how long it takes, or how much memory.
+    """Prepare reads of a window at one end of a 100 MB file, and measure the time or the memory.
 
     Args:
-        offset: As the tool takes it; negative from the end.
-        of_memory: Whether memory is the figure.
+        offset: The tool's offset; negative values count from the end.
+        of_memory: Whether memory is measured instead of time.
     """
 
     @contextmanager
-    def opened(scene: Scene) -> Generator[Round]:
+    def open_row(scene: Scene) -> Generator[Round]:
         folder = scene.folder("ends")
         file = numbered_file(folder / "lines.txt", 100 * MEGABYTE)
         (folder / "small.txt").write_text("small\n")
@@ -160,17 +160,17 @@ def _end_of_large(offset: int, *, of_memory: bool) -> Opener:
             touch(file.path)
             with LineClient(scene.server(folder)) as client:
                 client.call("read_file", {"absolute_path": str(folder / "small.txt")})
-                before = 0.0
+                baseline = 0.0
                 if of_memory:
-                    before = memory_of(client.pid, "VmRSS")  # what the peak is reset to
+                    baseline = memory_of(client.pid, "VmRSS")  # the peak is reset to this value
                     Path(f"/proc/{client.pid}/clear_refs").write_text("5")
-                taken, result = client.timed_call("read_file", arguments)
+                duration, result = client.timed_call("read_file", arguments)
                 check_window(text_of(result), first)
-                return Pair(memory_of(client.pid, "VmHWM") - before if of_memory else taken)
+                return Pair(memory_of(client.pid, "VmHWM") - baseline if of_memory else duration)
 
         yield one_round
 
-    return opened
+    return open_row
 
 
 @contextmanager
@@ -189,17 +189,17 @@ def _read_many(scene: Scene) -> Generator[Round]:
     with LineClient(scene.server(folder, *options)) as client:
         text = text_of(client.call("read_many_files", arguments))
         assert len(text) >= floor()
-        assert all(f"file {number:03d} " in text for number in range(MANY))
+        assert all(f"file {number:03d} " in text for number in range(FILE_COUNT))
         yield lambda: in_turn(lambda: client.timed_call("read_many_files", arguments)[0], floor, 5)
 
 
 def many_files(scene: Scene) -> tuple[Path, list[str]]:
-    """A workspace with a folder of small files, and the server's options to read all of them at once."""
+    """Make a workspace with a folder of small files, and return it with the server options to read them all at once."""
     folder = scene.folder("many-files")
     (folder / "many").mkdir()
-    for number in range(MANY):
+    for number in range(FILE_COUNT):
         line = f"file {number:03d} has a line of text like any other, and then one more of the same kind\n"
-        (folder / "many" / f"part-{number:03d}.txt").write_text(line * (MANY_BYTES // len(line)))
+        (folder / "many" / f"part-{number:03d}.txt").write_text(line * (FILE_BYTES // len(line)))
     settings = folder / "settings.json"
     settings.write_text(json.dumps({"limits": {"readManyFiles": 1_000, "readManyChars": 10_000_000}}))
     return folder, ["--config", str(settings)]
@@ -221,15 +221,15 @@ def _list_directory(scene: Scene) -> Generator[Round]:
 
     arguments = {"path": str(folder)}
     with LineClient(scene.server(folder)) as client:
-        listed = client.call("list_directory", arguments)["structuredContent"]
+        listing = client.call("list_directory", arguments)["structuredContent"]
         expected = [name for _, name in floor()]
-        assert listed["total"] == len(expected)
-        assert [entry["name"] for entry in listed["entries"]] == expected[: len(listed["entries"])]
+        assert listing["total"] == len(expected)
+        assert [entry["name"] for entry in listing["entries"]] == expected[: len(listing["entries"])]
         yield lambda: in_turn(lambda: client.timed_call("list_directory", arguments)[0], floor, 5)
 
 
 def _replace(path: Path, old: bytes, new: bytes) -> None:
-    """The floor of changing: read, replace, write."""
+    """The floor of a change: read, replace, write."""
     with open(path, "rb") as file:
         data = file.read()
     data = data.replace(old, new)
@@ -238,7 +238,7 @@ def _replace(path: Path, old: bytes, new: bytes) -> None:
 
 
 def _versions(number: int) -> Generator[tuple[str, str]]:
-    """What one line becomes, change after change: its text before and after, never the same length as another's."""
+    """Yield the old and the new text of one line, change after change."""
     before, version = f"line {number:08d} of a file that is read in windows", 0
     while True:
         version += 1
@@ -248,57 +248,61 @@ def _versions(number: int) -> Generator[tuple[str, str]]:
 
 
 def _changes(
-    tool: str, told: Callable[[Path, str, str], dict[str, str]], versions: Callable[[int], Iterator[tuple[str, str]]]
+    tool: str,
+    arguments: Callable[[Path, str, str], dict[str, str]],
+    versions: Callable[[int], Iterator[tuple[str, str]]],
 ) -> Opener:
-    """Changes of a file of 5 MB, one after the other.
+    """Prepare changes of a 5 MB file, one after the other.
 
     Args:
-        tool: What makes them.
-        told: What it is given besides the path: from a file that is still as before, the old text and the new one.
-        versions: What each change makes of what, for the line with this number.
+        tool: The tool that makes the changes.
+        arguments: Returns its arguments besides the path, from an unchanged copy of the file, the old and the new text.
+        versions: Yields the old and the new text of each change, for the line with this number.
     """
 
     @contextmanager
-    def opened(scene: Scene) -> Generator[Round]:
+    def open_row(scene: Scene) -> Generator[Round]:
         folder = scene.folder("changes")
-        mine, bare = (numbered_file(folder / name, 5 * MEGABYTE) for name in ("mine.txt", "bare.txt"))
-        changes = versions(mine.lines // 2)
+        own_file, floor_file = (numbered_file(folder / name, 5 * MEGABYTE) for name in ("mine.txt", "bare.txt"))
+        changes = versions(own_file.lines // 2)
         old = new = ""
         with LineClient(scene.server(folder, "--approval-mode", "auto-edit")) as client:
 
-            def ours() -> float:
+            def own_time() -> float:
                 nonlocal old, new
                 old, new = next(changes)
-                return client.timed_call(tool, {"file_path": str(mine.path), **told(bare.path, old, new)})[0]
+                return client.timed_call(
+                    tool, {"file_path": str(own_file.path), **arguments(floor_file.path, old, new)}
+                )[0]
 
             def one_round() -> Pair:
-                pair = in_turn(ours, lambda: _replace(bare.path, old.encode(), new.encode()), TIMES_CHANGED)
-                assert mine.path.read_bytes() == bare.path.read_bytes()
+                pair = in_turn(own_time, lambda: _replace(floor_file.path, old.encode(), new.encode()), TIMES_CHANGED)
+                assert own_file.path.read_bytes() == floor_file.path.read_bytes()
                 return pair
 
             one_round()
             yield one_round
 
-    return opened
+    return open_row
 
 
-def _edited(_: Path, old: str, new: str) -> dict[str, str]:
+def _edit_arguments(_: Path, old: str, new: str) -> dict[str, str]:
     return {"old_string": old, "new_string": new}
 
 
-def _rewritten(path: Path, old: str, new: str) -> dict[str, str]:
+def _rewrite_arguments(path: Path, old: str, new: str) -> dict[str, str]:
     return {"content": path.read_text().replace(old, new)}
 
 
-def _on_every_line(_: int) -> Iterator[tuple[str, str]]:
+def _versions_of_every_line(_: int) -> Iterator[tuple[str, str]]:
     return cycle([(" of a ", " of_a "), (" of_a ", " of a ")])
 
 
 @contextmanager
 def _journal(scene: Scene) -> Generator[Round]:
-    """What it adds to an edit of 10 kB that it can be undone.
+    """Measure the cost of the journal for an edit of a 10 kB file.
 
-    The workspace is in memory where it can be: keeping a file (fsync) takes milliseconds, and never the same.
+    The workspace is in memory if possible, because the duration of fsync is several milliseconds and varies.
     """
     scratch = scene.folder("journal")
     (scratch / "off.json").write_text(json.dumps({"undo": {"enabled": False}}))
@@ -307,36 +311,40 @@ def _journal(scene: Scene) -> Generator[Round]:
         command = scene.server(folder, "--approval-mode", "auto-edit").command
         environment = {**os.environ, "XDG_STATE_HOME": str(scratch)}
         with (
-            LineClient(Start(command, environment)) as keeping,
+            LineClient(Start(command, environment)) as recording,
             LineClient(Start([*command, "--config", str(scratch / "off.json")], environment)) as plain,
         ):
-            clients = [(keeping, folder / "kept.txt"), (plain, folder / "plain.txt")]
+            clients = [(recording, folder / "kept.txt"), (plain, folder / "plain.txt")]
             for _, path in clients:
                 path.write_text("0\n" + "a line of text that is not changed\n" * 300)
             numbers = count()
 
-            def edited(client: LineClient, path: Path, number: int) -> float:
+            def timed_edit(client: LineClient, path: Path, number: int) -> float:
                 new = {"old_string": f"{number}\n", "new_string": f"{number + 1}\n"}
                 return client.timed_call("edit", {"file_path": str(path), **new})[0]
 
             def one_round() -> Pair:
-                taken: dict[Path, list[float]] = {path: [] for _, path in clients}
+                durations: dict[Path, list[float]] = {path: [] for _, path in clients}
                 for number in islice(numbers, EDITS):
                     for client, path in clients:
-                        taken[path].append(edited(client, path, number))
+                        durations[path].append(timed_edit(client, path, number))
                     clients.reverse()
-                kept, bare = (statistics.median(taken[folder / name]) for name in ("kept.txt", "plain.txt"))
-                return Pair(kept - bare, note=f"{kept:.2f} with, {bare:.2f} without")
+                with_journal, without_journal = (
+                    statistics.median(durations[folder / name]) for name in ("kept.txt", "plain.txt")
+                )
+                return Pair(
+                    with_journal - without_journal, note=f"{with_journal:.2f} with, {without_journal:.2f} without"
+                )
 
             one_round()
             yield one_round
 
 
 ROWS = (
-    Row("read at line 100,000 of 10 MB, cold, of read(2) of the whole", 5.0, _window(10, 100_000, again=False)),
-    Row("read at line 100,000 of 10 MB, again, of read(2) of the whole", 1.0, _window(10, 100_000, again=True)),
-    Row("read near the end of 100 MB, cold, of read(2) of the whole", 3.0, _window(100, None, again=False)),
-    Row("read near the end of 100 MB, again, of read(2) of the whole", 0.1, _window(100, None, again=True)),
+    Row("read at line 100,000 of 10 MB, cold, of read(2) of the whole", 5.0, _window(10, 100_000, is_warm=False)),
+    Row("read at line 100,000 of 10 MB, again, of read(2) of the whole", 1.0, _window(10, 100_000, is_warm=True)),
+    Row("read near the end of 100 MB, cold, of read(2) of the whole", 3.0, _window(100, None, is_warm=False)),
+    Row("read near the end of 100 MB, again, of read(2) of the whole", 0.1, _window(100, None, is_warm=True)),
     Row("read the start of 100 MB", 50.0, _end_of_large(0, of_memory=False)),
     Row("read the last lines of 100 MB", 50.0, _end_of_large(-WINDOW, of_memory=False)),
     Row("memory for the start of 100 MB", 20.0, _end_of_large(0, of_memory=True), unit="MB", most_rounds=3),
@@ -344,14 +352,16 @@ ROWS = (
     Row("read_many_files of 500 files, of open + read", 4.0, _read_many),
     Row("list_directory of 10,000 entries, of scandir + sort", 3.0, _list_directory),
     Row("what it adds to an edit of 10 kB that it can be undone", 0.3, _journal),
-    Row("edit of one line in 5 MB, of read, replace, write", 3.0, _changes("edit", _edited, _versions)),
+    Row("edit of one line in 5 MB, of read, replace, write", 3.0, _changes("edit", _edit_arguments, _versions)),
     Row(
-        "write_file of 5 MB, one line new, of read, replace, write", 5.0, _changes("write_file", _rewritten, _versions)
+        "write_file of 5 MB, one line new, of read, replace, write",
+        5.0,
+        _changes("write_file", _rewrite_arguments, _versions),
     ),
     Row(
         "write_file of 5 MB, all lines new, of read, replace, write",
         5.0,
-        _changes("write_file", _rewritten, _on_every_line),
+        _changes("write_file", _rewrite_arguments, _versions_of_every_line),
         informative=True,
     ),
 )

@@ -1,7 +1,6 @@
-"""How our own work grows with what it is given: an exponent for each row, 1 where twice as much takes twice as long.
+"""How the work of this server grows with the size of its input: an exponent per row; 1 means linear growth.
 
-What a call costs in any case is taken off, as measured at the smallest size; what is then below a millisecond says
-nothing of growth.
+The fixed cost of a call, as measured at the smallest size, is subtracted. Values below a millisecond are then ignored.
 """
 
 from __future__ import annotations
@@ -25,11 +24,11 @@ from bench.rows import MEGABYTE, Scene
 from bench.trees import RARE, Tree
 
 MAX_EXPONENT = 1.05
-NOTHING = 1.0
-"""Milliseconds, or megabytes, above the smallest size that are not told from noise."""
+NOISE = 1.0
+"""Differences from the smallest size, in milliseconds or megabytes, that count as noise."""
 
 Amount = Callable[[int], float]
-"""What one size takes."""
+"""Measures one size."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,10 +36,10 @@ class Growth:
     """One kind of work.
 
     Args:
-        name: What, and what its sizes count.
-        sizes: Rising.
-        open: Prepares the measuring for as long as the context lasts.
-        unit: Of what is measured.
+        name: What is measured, and what the sizes count.
+        sizes: The sizes, in ascending order.
+        open: A context manager that prepares the measurement.
+        unit: Unit of the values.
     """
 
     name: str
@@ -49,20 +48,20 @@ class Growth:
     unit: str = "ms"
 
     def measure(self, scene: Scene, rounds: int) -> list[float]:
-        """The least of all rounds for each size: others on the machine only add to it."""
+        """Return the minimum over all rounds for each size, because other load can only add to the values."""
         with self.open(scene, self.sizes) as amount:
             for size in self.sizes:
                 amount(size)
-            taken = [[amount(size) for size in self.sizes] for _ in range(rounds)]
-        return [min(each) for each in zip(*taken, strict=True)]
+            values_by_round = [[amount(size) for size in self.sizes] for _ in range(rounds)]
+        return [min(values) for values in zip(*values_by_round, strict=True)]
 
 
-def exponent(sizes: Sequence[int], taken: Sequence[float]) -> float:
-    """The slope of the line through the logarithms of what grows; 0 where nothing does."""
+def exponent(sizes: Sequence[int], durations: Sequence[float]) -> float:
+    """Return the slope of a line through the logarithms of the growth, or 0 if nothing grows."""
     points = [
-        (math.log(size), math.log(value - taken[0]))
-        for size, value in zip(sizes, taken, strict=False)
-        if value - taken[0] > max(NOTHING, taken[0] / 10)
+        (math.log(size), math.log(value - durations[0]))
+        for size, value in zip(sizes, durations, strict=False)
+        if value - durations[0] > max(NOISE, durations[0] / 10)
     ]
     if len(points) < 2:
         return 0.0
@@ -70,21 +69,23 @@ def exponent(sizes: Sequence[int], taken: Sequence[float]) -> float:
 
 
 def _tree(files: int) -> Tree:
-    """Small files, none of them ignored."""
-    most = max(1, files // 1_250)
-    return Tree(f"growth-{files}", most, 24 if most > 1 else 4, files * 2 // 5, files - files * 2 // 5, 0, (3, 9))
+    """Return a tree of small files, without ignored ones."""
+    packages = max(1, files // 1_250)
+    return Tree(
+        f"growth-{files}", packages, 24 if packages > 1 else 4, files * 2 // 5, files - files * 2 // 5, 0, (3, 9)
+    )
 
 
 def _in_tree(tool: str, arguments: dict[str, Any]) -> Callable[[Scene, Sequence[int]], AbstractContextManager[Amount]]:
     @contextmanager
-    def opened(scene: Scene, sizes: Sequence[int]) -> Generator[Amount]:
+    def open_row(scene: Scene, sizes: Sequence[int]) -> Generator[Amount]:
         with ExitStack() as stack:
             clients = {
                 size: stack.enter_context(PeerClient(scene.server(scene.tree(_tree(size))), 60.0)) for size in sizes
             }
             yield lambda files: clients[files].timed_call(tool, arguments)[0]
 
-    return opened
+    return open_row
 
 
 @contextmanager
@@ -99,22 +100,22 @@ def _listing(scene: Scene, sizes: Sequence[int]) -> Generator[Amount]:
 
 
 def _sparse(path: Path, size: int) -> None:
-    """A file of text at both ends, and nothing between."""
+    """Write a sparse file with text at both ends."""
     numbered_file(path, min(size, 400_000))
-    ends = path.read_bytes()[: min(size, 400_000)]
+    content = path.read_bytes()[: min(size, 400_000)]
     with path.open("wb") as file:
-        file.write(ends)
-        if size > 2 * len(ends):
-            os.truncate(path, size - len(ends))
-            file.seek(size - len(ends))
-            file.write(ends)
+        file.write(content)
+        if size > 2 * len(content):
+            os.truncate(path, size - len(content))
+            file.seek(size - len(content))
+            file.write(content)
 
 
 def _in_file(
     tool: str, arguments: dict[str, Any], make: Callable[[Path, int], object], *, changes: bool = False
 ) -> Callable[[Scene, Sequence[int]], AbstractContextManager[Amount]]:
     @contextmanager
-    def opened(scene: Scene, sizes: Sequence[int]) -> Generator[Amount]:
+    def open_row(scene: Scene, sizes: Sequence[int]) -> Generator[Amount]:
         folder = scene.folder("growing-files")
         for size in sizes:
             make(folder / f"{size}.txt", size)
@@ -122,30 +123,30 @@ def _in_file(
 
             def amount(size: int) -> float:
                 path = folder / f"{size}.txt"
-                given = {
+                call_arguments = {
                     name: value.format(path) if isinstance(value, str) else value for name, value in arguments.items()
                 }
                 if changes:
                     words = ("line 00000005 of a", "line 00000005 of the")
                     old, new = words if words[0].encode() in path.read_bytes()[:2_000] else words[::-1]
-                    given |= {"old_string": old, "new_string": new}
+                    call_arguments |= {"old_string": old, "new_string": new}
                 else:
                     touch(path)
-                taken, result = client.timed_call(tool, given)
+                duration, result = client.timed_call(tool, call_arguments)
                 assert text_of(result)
-                return taken
+                return duration
 
             yield amount
         shutil.rmtree(folder)
 
-    return opened
+    return open_row
 
 
-def _of_tools(measured: Callable[[PeerClient], float]) -> Callable[[Scene, Sequence[int]], Any]:
-    """One upstream with many tools, all of them listed."""
+def _of_tools(measure: Callable[[PeerClient], float]) -> Callable[[Scene, Sequence[int]], Any]:
+    """Prepare servers with one upstream each, whose many tools are all listed."""
 
     @contextmanager
-    def opened(scene: Scene, sizes: Sequence[int]) -> Generator[Amount]:
+    def open_row(scene: Scene, sizes: Sequence[int]) -> Generator[Amount]:
         with ExitStack() as stack:
             clients: dict[int, PeerClient] = {}
             for size in sizes:
@@ -155,10 +156,10 @@ def _of_tools(measured: Callable[[PeerClient], float]) -> Callable[[Scene, Seque
                 config.write_text(json.dumps({"mcpServers": {"u0": entry}, "proxy": proxy}))
                 start = scene.server(scene.scratch, "--config", str(config), "--no-builtin-tools")
                 clients[size] = stack.enter_context(PeerClient(start, 60.0))
-                assert len(clients[size].listed()) == size
-            yield lambda size: measured(clients[size])
+                assert len(clients[size].tool_names()) == size
+            yield lambda size: measure(clients[size])
 
-    return opened
+    return open_row
 
 
 TREES = (50, 1_000, 20_000, 300_000)

@@ -1,4 +1,4 @@
-"""A client over Streamable HTTP that costs next to nothing itself, and the servers it speaks to."""
+"""A Streamable HTTP client with hardly any cost of its own, and the servers that it connects to."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
-from bench.line_client import DESCRIBED, HANDSHAKE, MODERN, NAME, Start
+from bench.line_client import CLIENT_INFO, HANDSHAKE, MODERN, REQUEST_META, Start
 
 STARTING_SECONDS = 30.0
 ENDING_SECONDS = 20.0
@@ -29,12 +29,12 @@ LAST_CHUNK = b"0\r\n\r\n"
 
 
 @dataclass(frozen=True, slots=True)
-class Listening:
-    """A server that waits for clients.
+class RunningServer:
+    """A running server that accepts clients.
 
     Args:
-        address: Where.
-        pid: Its process number.
+        address: Host and port.
+        pid: Process id.
     """
 
     address: tuple[str, int]
@@ -42,17 +42,17 @@ class Listening:
 
 
 @contextmanager
-def listening(start: Start) -> Generator[Listening]:
+def listening(start: Start) -> Generator[RunningServer]:
     """Run a server until the end of the context."""
-    with tempfile.TemporaryFile() as said:
-        process = subprocess.Popen(start.command, env=start.environment, stderr=said)
+    with tempfile.TemporaryFile() as stderr:
+        process = subprocess.Popen(start.command, env=start.environment, stderr=stderr)
         try:
-            until = time.monotonic() + STARTING_SECONDS
-            while (found := ADDRESS.search(_text(said))) is None:
-                if process.poll() is not None or time.monotonic() > until:
-                    raise RuntimeError(f"the server does not tell its address; it said: {_text(said)[-1000:]}")
+            deadline = time.monotonic() + STARTING_SECONDS
+            while (match := ADDRESS.search(_text(stderr))) is None:
+                if process.poll() is not None or time.monotonic() > deadline:
+                    raise RuntimeError(f"the server did not print its address; its output: {_text(stderr)[-1000:]}")
                 time.sleep(0.01)
-            yield Listening((found[1], int(found[2])), process.pid)
+            yield RunningServer((match[1], int(match[2])), process.pid)
         finally:
             process.terminate()
             try:
@@ -62,15 +62,15 @@ def listening(start: Start) -> Generator[Listening]:
                 raise
 
 
-def _text(said: Any) -> str:
-    said.seek(0)
-    return said.read().decode(errors="replace")
+def _text(stderr: Any) -> str:
+    stderr.seek(0)
+    return stderr.read().decode(errors="replace")
 
 
 def head(
     length: int, session: bytes, *, modern: bool, method: str, name: str = "", token: str = "", path: str = "/mcp"
 ) -> bytes:
-    """The head of one request."""
+    """Return the head of one request."""
     lines = [
         f"POST {path} HTTP/1.1",
         "Host: 127.0.0.1:1",
@@ -88,65 +88,65 @@ def head(
     return "\r\n".join([*lines, "", ""]).encode()
 
 
-class KeptConnection:
-    """Speaks over one connection.
+class PersistentConnection:
+    """A client with one persistent connection.
 
     Args:
-        server: Where to.
-        modern: Whether the 2026-07-28 revision is spoken instead of one with a handshake.
-        path: Of the address.
+        server: The server to connect to.
+        modern: Whether to use the 2026-07-28 revision instead of one with a handshake.
+        path: Path of the MCP endpoint.
     """
 
-    def __init__(self, server: Listening, *, modern: bool = False, path: str = "/mcp") -> None:
+    def __init__(self, server: RunningServer, *, modern: bool = False, path: str = "/mcp") -> None:
         self._modern = modern
         self._path = path
-        self.token = ""  # who it comes from; empty where nobody asks
+        self.token = ""  # bearer token; empty if the server needs none
         self._next = 0
         self._session = b""
         self._server = server
-        self.socket = self._connected()
+        self.socket = self._connect()
         if not modern:
             self._open_session()
 
-    def _connected(self) -> socket.socket:
+    def _connect(self) -> socket.socket:
         connection = socket.create_connection(self._server.address, ANSWER_SECONDS)
         connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         return connection
 
-    def connect_again(self) -> None:
-        """Go on with the session over a new connection: servers close one that says nothing for some seconds."""
+    def reconnect(self) -> None:
+        """Continue the session over a new connection, because servers close idle connections."""
         self.socket.close()
-        self.socket = self._connected()
+        self.socket = self._connect()
 
     def _open_session(self) -> None:
-        params = {"protocolVersion": HANDSHAKE, "capabilities": {}, "clientInfo": NAME}
+        params = {"protocolVersion": HANDSHAKE, "capabilities": {}, "clientInfo": CLIENT_INFO}
         answer = self.exchange(self.request("initialize", params))
-        found = SESSION.search(answer)
-        if found is None:
+        match = SESSION.search(answer)
+        if match is None:
             raise RuntimeError(f"there is no session: {answer[:1000]!r}")
-        self._session = found[1]
+        self._session = match[1]
         self.exchange(self.request("notifications/initialized", None))
 
     def request(self, method: str, params: dict[str, Any] | None) -> bytes:
-        """One request as it goes over the connection, with the next number; without params a notification."""
+        """Encode a request with the next id, or a notification if there are no params."""
         message: dict[str, Any] = {"jsonrpc": "2.0", "method": method}
         if params is not None:
             self._next += 1
-            message |= {"id": self._next, "params": {**DESCRIBED, **params} if self._modern else params}
+            message |= {"id": self._next, "params": {**REQUEST_META, **params} if self._modern else params}
         body = json.dumps(message).encode()
         name = (params or {}).get("name", "")
-        told = {"method": method, "name": name, "token": self.token, "path": self._path}
-        return head(len(body), self._session, modern=self._modern, **told) + body
+        head_fields = {"method": method, "name": name, "token": self.token, "path": self._path}
+        return head(len(body), self._session, modern=self._modern, **head_fields) + body
 
     def tool_request(self, tool: str, arguments: dict[str, Any]) -> bytes:
-        """One call of a tool as it goes over the connection."""
+        """Encode one tool call."""
         return self.request("tools/call", {"name": tool, "arguments": arguments})
 
     def exchange(self, request: bytes) -> bytes:
-        """Send a request and take the whole answer.
+        """Send a request, and return the whole answer.
 
         Raises:
-            RuntimeError: It is an error.
+            RuntimeError: The answer is an error.
         """
         self.socket.sendall(request)
         answer = self._answer()
@@ -154,13 +154,13 @@ class KeptConnection:
         return answer
 
     def timed(self, request: bytes) -> float:
-        """Milliseconds until the whole answer to a request is there."""
-        started = time.perf_counter()
+        """Return the milliseconds until the whole answer to a request has arrived."""
+        start = time.perf_counter()
         self.socket.sendall(request)
         answer = self._answer()
-        taken = time.perf_counter() - started
+        seconds = time.perf_counter() - start
         check(answer)
-        return taken * 1000
+        return seconds * 1000
 
     def _answer(self) -> bytes:
         answer = b""
@@ -172,27 +172,27 @@ class KeptConnection:
         return answer
 
     def close(self) -> None:
-        """Go away."""
+        """Close the connection."""
         self.socket.close()
 
     def vanish(self) -> None:
-        """Go away at once, so that the system remembers nothing of this connection."""
+        """Reset the connection, so that the system keeps no state of it."""
         with contextlib.suppress(OSError):
             self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
         self.socket.close()
 
 
 def is_whole(answer: bytes) -> bool:
-    """Whether all of an answer is there."""
-    top = answer.find(b"\r\n\r\n")
-    if top < 0:
+    """Return whether the answer is complete."""
+    head_end = answer.find(b"\r\n\r\n")
+    if head_end < 0:
         return False
-    found = LENGTH.search(answer, 0, top + 2)
-    return len(answer) >= top + 4 + int(found[1]) if found else answer.endswith(LAST_CHUNK)
+    match = LENGTH.search(answer, 0, head_end + 2)
+    return len(answer) >= head_end + 4 + int(match[1]) if match else answer.endswith(LAST_CHUNK)
 
 
 def check(answer: bytes) -> None:
-    """Raises RuntimeError for an answer that is an error."""
+    """Raise RuntimeError if the answer is an error."""
     is_good = answer.startswith((b"HTTP/1.1 200", b"HTTP/1.1 202"))
     if not is_good or b'"error":' in answer or b'"isError":true' in answer:
         raise RuntimeError(answer.decode(errors="replace")[:2000])

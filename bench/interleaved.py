@@ -1,4 +1,4 @@
-"""Servers in turn: A B C, B C A ... in one run, so that the speed of the machine cancels; what counts is the ratio."""
+"""Measures servers in turn (A B C, B C A ...) in one run and compares ratios, so that the machine's speed cancels."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
-from bench.http_client import STARTING_SECONDS, KeptConnection, Listening, check, is_whole
-from bench.line_client import LineClient, Start, processes_below
+from bench.http_client import STARTING_SECONDS, PersistentConnection, RunningServer, check, is_whole
+from bench.line_client import LineClient, Start, descendants_of
 from bench.rows import NotRunError, Scene
 
 ANSWER_SECONDS = 30.0
@@ -26,7 +26,7 @@ ANSWER_SECONDS = 30.0
 
 ENDING_SECONDS = 3.0
 FLOOR = "without a proxy"
-"""What is no server of the comparison, but what a proxy adds to."""
+"""The baseline of proxies: the upstream without a proxy. It is not a peer."""
 
 MEGABYTE = 1 << 20
 
@@ -37,8 +37,8 @@ class Figure:
 
     Args:
         name: What is measured.
-        unit: Of it; more is better where it ends in "/s".
-        bar: How many times the best peer's time or memory ours may take; more than 1 where the row's note says why.
+        unit: Unit of the figure; more is better if it ends in "/s".
+        bar: Allowed multiple of the best peer's time or memory; if it is more than 1, the row's note says why.
     """
 
     name: str
@@ -46,7 +46,7 @@ class Figure:
     bar: float = 1.0
 
     def behind(self, ours: float, theirs: float) -> float:
-        """How many times as much time or memory as ours theirs takes: above 1 we are ahead."""
+        """Return the ratio of their time or memory to ours: above 1, this server is ahead."""
         return ours / theirs if self.unit.endswith("/s") else theirs / ours
 
 
@@ -56,14 +56,14 @@ Opener = Callable[[Scene], AbstractContextManager[Round]]
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """What all its servers do in turn.
+    """Work that several servers do in turn.
 
     Args:
-        figures: What one round of one server gives, in order.
-        targets: The servers by name, ours first: each opens, and then gives its figures round after round.
-        note: How what they do differs.
-        most_rounds: For rows whose one round takes long.
-        short: The peers of the short form; none where the row is not in it.
+        figures: The figures of one round of one server, in order.
+        targets: The servers by name, ours first. Each is a context manager that yields a function for one round.
+        note: Differences between the servers' work.
+        most_rounds: Maximum number of rounds, for rows with long rounds.
+        short: The peers in the short run; empty if the row is not in it.
     """
 
     figures: tuple[Figure, ...]
@@ -74,75 +74,75 @@ class Row:
 
 
 @dataclass(slots=True)
-class Measured:
-    """One figure of all servers.
+class Measurement:
+    """The values of one figure for all servers.
 
     Args:
-        figure: Which.
-        note: Of its row.
-        taken: By server, round by round.
-        failed: Why a server has none.
+        figure: The figure.
+        note: The note of its row.
+        values: The values of each server, round by round.
+        failures: Reasons why servers have no values.
     """
 
     figure: Figure
     note: str
-    taken: dict[str, list[float]] = field(default_factory=dict[str, list[float]])
-    failed: dict[str, str] = field(default_factory=dict[str, str])
+    values: dict[str, list[float]] = field(default_factory=dict[str, list[float]])
+    failures: dict[str, str] = field(default_factory=dict[str, str])
 
     def median(self, server: str) -> float:
-        """The median of a server's rounds."""
-        return statistics.median(self.taken[server])
+        """Return the median over a server's rounds."""
+        return statistics.median(self.values[server])
 
     def ratios(self, ours: str) -> dict[str, list[float]]:
-        """By peer, round by round: above 1 we are ahead."""
-        mine = self.taken.get(ours, [])
+        """Return the ratios by peer and round: above 1, this server is ahead."""
+        own_values = self.values.get(ours, [])
         return {
-            name: [self.figure.behind(*pair) for pair in zip(mine, theirs, strict=False)]
-            for name, theirs in self.taken.items()
-            if name != ours and mine and theirs
+            name: [self.figure.behind(*pair) for pair in zip(own_values, peer_values, strict=False)]
+            for name, peer_values in self.values.items()
+            if name != ours and own_values and peer_values
         }
 
 
-def measure(row: Row, scene: Scene, rounds: int, servers: Sequence[str]) -> list[Measured]:
-    """All rounds of these servers of a row; one that fails is left out, and its failure kept."""
-    found = [Measured(figure, row.note) for figure in row.figures]
+def measure(row: Row, scene: Scene, rounds: int, servers: Sequence[str]) -> list[Measurement]:
+    """Measure all rounds of a row with these servers. A server that fails is left out, and its failure is recorded."""
+    results = [Measurement(figure, row.note) for figure in row.figures]
     with ExitStack() as stack:
         running: dict[str, Round] = {}
         for name in servers:
-            with _noting(found, name):
+            with _record_failures(results, name):
                 running[name] = stack.enter_context(row.targets[name](scene))
         for number in range(min(rounds, row.most_rounds)):
-            for name in _turned(list(running), number):
-                with _noting(found, name):
-                    for one, value in zip(found, running[name](), strict=True):
-                        one.taken.setdefault(name, []).append(value)
+            for name in _rotate(list(running), number):
+                with _record_failures(results, name):
+                    for result, value in zip(results, running[name](), strict=True):
+                        result.values.setdefault(name, []).append(value)
                     continue
                 del running[name]
-    return found
+    return results
 
 
-def _turned(names: list[str], number: int) -> list[str]:
-    """Each begins in its turn."""
+def _rotate(names: list[str], number: int) -> list[str]:
+    """Rotate the names, so that each server starts a round in turn."""
     first = number % max(1, len(names))
     return names[first:] + names[:first]
 
 
 @contextmanager
-def _noting(found: Sequence[Measured], name: str) -> Generator[None]:
+def _record_failures(results: Sequence[Measurement], name: str) -> Generator[None]:
     try:
         yield
     except (NotRunError, AssertionError, RuntimeError, OSError, ValueError) as error:
-        for one in found:
-            one.failed[name] = f"{type(error).__name__}: {error}"
-            one.taken.pop(name, None)
+        for result in results:
+            result.failures[name] = f"{type(error).__name__}: {error}"
+            result.values.pop(name, None)
 
 
 class PeerClient(LineClient):
-    """Speaks to any server: passes over what is no answer, waits for none for ever, and ends what does not end.
+    """A client for any server: it skips notifications, has a timeout, and kills servers that do not end.
 
     Args:
-        start: How the server is started.
-        patience: How many seconds one answer may take.
+        start: Command that starts the server.
+        patience: Timeout of one answer in seconds.
     """
 
     def __init__(self, start: Start, patience: float = ANSWER_SECONDS) -> None:
@@ -162,7 +162,7 @@ class PeerClient(LineClient):
     def _watch(self) -> None:
         while not self._over.wait(0.5):
             if self._since is not None and time.monotonic() - self._since > self._patience:
-                ended(self._process)
+                kill_tree(self._process)
                 return
 
     def read(self) -> bytes:
@@ -174,8 +174,8 @@ class PeerClient(LineClient):
                 self._since = None
                 return line
 
-    def listed(self) -> list[str]:
-        """The names of all tools."""
+    def tool_names(self) -> list[str]:
+        """Return the names of all tools."""
         self.send("tools/list", {})
         return [tool["name"] for tool in self.receive()["result"]["tools"]]
 
@@ -183,19 +183,19 @@ class PeerClient(LineClient):
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self._over.set()
-        below = processes_below(self._process.pid)
+        descendants = descendants_of(self._process.pid)
         with suppress(OSError):
             self._stdin.close()
         with suppress(subprocess.TimeoutExpired):
             self._process.wait(ENDING_SECONDS)
-        ended(self._process, below)
+        kill_tree(self._process, descendants)
         self._stdout.close()
         self._stderr.close()
 
 
-def ended(process: subprocess.Popen[bytes], below: Sequence[int] = ()) -> None:
-    """End a process and all that it started."""
-    for pid in {*below, *processes_below(process.pid)}:
+def kill_tree(process: subprocess.Popen[bytes], descendants: Sequence[int] = ()) -> None:
+    """Kill a process and all its descendants."""
+    for pid in {*descendants, *descendants_of(process.pid)}:
         with suppress(ProcessLookupError):
             os.kill(pid, signal.SIGKILL)
     process.kill()
@@ -203,7 +203,7 @@ def ended(process: subprocess.Popen[bytes], below: Sequence[int] = ()) -> None:
 
 
 def memory(pids: Sequence[int]) -> float:
-    """Megabytes that these processes hold; what several share counts by its share (PSS)."""
+    """Return the memory of these processes in megabytes. Shared memory counts proportionally (PSS)."""
     total = 0
     for pid in pids:
         with suppress(OSError):
@@ -213,19 +213,19 @@ def memory(pids: Sequence[int]) -> float:
 
 
 def memory_of_all(pid: int) -> float:
-    """Megabytes of a process and all that it started."""
-    return memory([pid, *processes_below(pid)])
+    """Return the memory of a process and all its descendants in megabytes."""
+    return memory([pid, *descendants_of(pid)])
 
 
 def free_port() -> int:
-    """A port that nobody listens at."""
-    with socket.socket() as found:
-        found.bind(("127.0.0.1", 0))
-        return found.getsockname()[1]
+    """Return a port that is free at the moment."""
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        return listener.getsockname()[1]
 
 
 @contextmanager
-def serving(start: Start, port: int) -> Generator[Listening]:
+def serving(start: Start, port: int) -> Generator[RunningServer]:
     """Run a server over HTTP until the end of the context."""
     process = subprocess.Popen(
         start.command,
@@ -236,39 +236,39 @@ def serving(start: Start, port: int) -> Generator[Listening]:
     )
     address = ("127.0.0.1", port)
     try:
-        until = time.monotonic() + STARTING_SECONDS
+        deadline = time.monotonic() + STARTING_SECONDS
         while True:
             with suppress(OSError), socket.create_connection(address, 1):
                 break
-            if process.poll() is not None or time.monotonic() > until:
-                raise RuntimeError("the server does not listen")
+            if process.poll() is not None or time.monotonic() > deadline:
+                raise RuntimeError("the server does not accept connections")
             time.sleep(0.02)
-        yield Listening(address, process.pid)
+        yield RunningServer(address, process.pid)
     finally:
-        below = processes_below(process.pid)
+        descendants = descendants_of(process.pid)
         process.terminate()
         with suppress(subprocess.TimeoutExpired):
             process.wait(ENDING_SECONDS)
-        ended(process, below)
+        kill_tree(process, descendants)
 
 
-def http_rate(clients: Sequence[KeptConnection], tool: str, arguments: dict[str, Any], seconds: float) -> float:
-    """Calls a second with one call in flight on each connection."""
+def http_rate(clients: Sequence[PersistentConnection], tool: str, arguments: dict[str, Any], seconds: float) -> float:
+    """Return the calls per second with one call in flight on each connection."""
     for client in clients:
-        client.connect_again()
+        client.reconnect()
     selector = selectors.DefaultSelector()
     answers = dict.fromkeys(clients, b"")
-    started = time.perf_counter()
+    start = time.perf_counter()
     for client in clients:
         selector.register(client.socket, selectors.EVENT_READ, client)
         client.socket.sendall(client.tool_request(tool, arguments))
-    done, waiting = 0, len(clients)
-    while waiting:
+    count, pending = 0, len(clients)
+    while pending:
         ready = selector.select(ANSWER_SECONDS)
         if not ready:
             raise RuntimeError("no answer in time")
         for key, _ in ready:
-            client: KeptConnection = key.data
+            client: PersistentConnection = key.data
             data = client.socket.recv(1 << 16)
             if not data:
                 raise RuntimeError("the server closed a connection")
@@ -277,10 +277,10 @@ def http_rate(clients: Sequence[KeptConnection], tool: str, arguments: dict[str,
                 continue
             check(answers[client])
             answers[client] = b""
-            done += 1
-            if time.perf_counter() - started < seconds:
+            count += 1
+            if time.perf_counter() - start < seconds:
                 client.socket.sendall(client.tool_request(tool, arguments))
             else:
-                waiting -= 1
+                pending -= 1
     selector.close()
-    return done / (time.perf_counter() - started)
+    return count / (time.perf_counter() - start)

@@ -1,4 +1,4 @@
-"""The bench's own client: blocking pipes and JSON lines, so that the server is what is measured."""
+"""The benchmark's own client: blocking pipes and JSON lines, so that hardly anything but the server is measured."""
 
 from __future__ import annotations
 
@@ -17,49 +17,49 @@ from typing import Any, Self
 MODERN = "2026-07-28"
 HANDSHAKE = "2025-11-25"
 ENDING_SECONDS = 20.0
-NAME = {"name": "bench", "version": "1"}
+CLIENT_INFO = {"name": "bench", "version": "1"}
 
-DESCRIBED = {
+REQUEST_META = {
     "_meta": {
         "io.modelcontextprotocol/protocolVersion": MODERN,
         "io.modelcontextprotocol/clientCapabilities": {},
-        "io.modelcontextprotocol/clientInfo": NAME,
+        "io.modelcontextprotocol/clientInfo": CLIENT_INFO,
     }
 }
-"""What each request of the revision without a handshake tells of its sender."""
+"""What each request tells about its sender in the revision without a handshake."""
 
 
 @dataclass(frozen=True, slots=True)
 class Start:
-    """How a server is started.
+    """A command that starts a server.
 
     Args:
         command: The program and its arguments.
-        environment: Its environment variables; `None` are ours.
+        environment: Its environment variables; `None` stands for our own.
     """
 
     command: Sequence[str]
     environment: Mapping[str, str] | None = None
 
 
-def processes_below(pid: int) -> list[int]:
-    """The processes that a process has started and that still run, theirs included; none where there is no /proc."""
+def descendants_of(pid: int) -> list[int]:
+    """Return the running descendants of a process, or an empty list if there is no /proc."""
     parents = dict[int, int]()
     for stat in Path("/proc").glob("[0-9]*/stat"):
         with suppress(OSError):
             parents[int(stat.parent.name)] = int(stat.read_text().rpartition(")")[2].split()[1])
-    found = [pid]
-    for each in found:
-        found += (child for child, parent in parents.items() if parent == each)
-    return found[1:]
+    pids = [pid]
+    for process_id in pids:
+        pids += (child for child, parent in parents.items() if parent == process_id)
+    return pids[1:]
 
 
 class LineClient:
-    """Speaks to a server over its pipes.
+    """A client of a server over its pipes.
 
     Args:
-        start: How the server is started.
-        modern: Whether the 2026-07-28 revision is spoken instead of one with a handshake.
+        start: Command that starts the server.
+        modern: Whether to use the 2026-07-28 revision instead of one with a handshake.
     """
 
     def __init__(self, start: Start, *, modern: bool = False) -> None:
@@ -71,11 +71,11 @@ class LineClient:
 
     @property
     def processes(self) -> int:
-        """The server's, itself and all that it has started."""
-        return 1 + len(processes_below(self._process.pid))
+        """The number of the server's processes, including descendants."""
+        return 1 + len(descendants_of(self._process.pid))
 
     def __enter__(self) -> Self:
-        started = time.perf_counter()
+        start = time.perf_counter()
         self._process = subprocess.Popen(
             self._start.command,
             env=self._start.environment,
@@ -91,9 +91,9 @@ class LineClient:
         if self._modern:
             self.send("server/discover", {})
         else:
-            self.send("initialize", {"protocolVersion": HANDSHAKE, "capabilities": {}, "clientInfo": NAME})
+            self.send("initialize", {"protocolVersion": HANDSHAKE, "capabilities": {}, "clientInfo": CLIENT_INFO})
         self.receive()
-        self.seconds_to_first_answer = time.perf_counter() - started
+        self.seconds_to_first_answer = time.perf_counter() - start
         if not self._modern:
             self._stdin.write(b'{"jsonrpc":"2.0","method":"notifications/initialized"}\n')
         return self
@@ -105,7 +105,7 @@ class LineClient:
         overdue = threading.Timer(ENDING_SECONDS, self._process.kill)
         overdue.start()
         try:
-            # A server may be in the middle of a long answer that nobody waits for any more.
+            # The server may still be writing a long answer that nobody waits for any more.
             while self._stdout.read(1 << 20):
                 pass
             code = self._process.wait()
@@ -118,26 +118,28 @@ class LineClient:
 
     @property
     def pid(self) -> int:
-        """The server's process number."""
+        """The process id of the server."""
         return self._process.pid
 
     def request(self, method: str, params: dict[str, Any]) -> bytes:
-        """One request as it goes over the pipe, with the next number."""
+        """Encode a request with the next id."""
         self._next += 1
-        described = {**params, **DESCRIBED} if self._modern else params
-        return json.dumps({"jsonrpc": "2.0", "id": self._next, "method": method, "params": described}).encode() + b"\n"
+        full_params = {**params, **REQUEST_META} if self._modern else params
+        return (
+            json.dumps({"jsonrpc": "2.0", "id": self._next, "method": method, "params": full_params}).encode() + b"\n"
+        )
 
     def tool_request(self, tool: str, arguments: dict[str, Any]) -> bytes:
-        """One call of a tool as it goes over the pipe."""
+        """Encode one tool call."""
         return self.request("tools/call", {"name": tool, "arguments": arguments})
 
     @property
     def last_id(self) -> int:
-        """The number of the request made last."""
+        """The id of the last request."""
         return self._next
 
     def write(self, line: bytes) -> None:
-        """Write one line, also if it is longer than the pipe."""
+        """Write one line, even if it is longer than the pipe's buffer."""
         view = memoryview(line)
         while view:
             view = view[self._stdin.write(view) or 0 :]
@@ -147,8 +149,8 @@ class LineClient:
         line = self._stdout.readline()
         if not line:
             self._stderr.seek(0)
-            said = self._stderr.read().decode(errors="replace")
-            raise RuntimeError(f"the server has closed its output; it said: {said[-1000:]}")
+            stderr = self._stderr.read().decode(errors="replace")
+            raise RuntimeError(f"the server closed its output; it wrote: {stderr[-1000:]}")
         return line
 
     def send(self, method: str, params: dict[str, Any]) -> None:
@@ -156,53 +158,53 @@ class LineClient:
         self.write(self.request(method, params))
 
     def receive(self) -> dict[str, Any]:
-        """Read one message; an error ends the bench."""
-        return checked(self.read())
+        """Read one message; raise RuntimeError if it is an error."""
+        return parse_answer(self.read())
 
     def call(self, tool: str, arguments: dict[str, Any]) -> dict[str, Any]:
-        """One call, there and back: its result."""
+        """Call a tool, and return the result."""
         self.write(self.tool_request(tool, arguments))
         return self.receive()["result"]
 
     def timed_call(self, tool: str, arguments: dict[str, Any]) -> tuple[float, dict[str, Any]]:
-        """Milliseconds of one call, and its result; what this client encodes and decodes does not count."""
+        """Return the milliseconds of one call, without encoding and decoding in this client, and its result."""
         return self.timed_request("tools/call", {"name": tool, "arguments": arguments})
 
     def timed_request(self, method: str, params: dict[str, Any]) -> tuple[float, dict[str, Any]]:
-        """Milliseconds of one request, and its result."""
+        """Return the milliseconds of one request, and its result."""
         line = self.request(method, params)
-        started = time.perf_counter()
+        start = time.perf_counter()
         self.write(line)
         answer = self.read()
-        taken = time.perf_counter() - started
-        return taken * 1000, checked(answer)["result"]
+        seconds = time.perf_counter() - start
+        return seconds * 1000, parse_answer(answer)["result"]
 
     def calls_per_second(self, tool: str, arguments: dict[str, Any], count: int, in_flight: int) -> float:
-        """Keep this many calls in flight until all are answered."""
-        started = time.perf_counter()
+        """Make `count` calls, with `in_flight` of them at a time, and return the calls per second."""
+        start = time.perf_counter()
         for _ in range(in_flight):
             self.write(self.tool_request(tool, arguments))
         for number in range(count):
             self.receive()
             if number + in_flight < count:
                 self.write(self.tool_request(tool, arguments))
-        return count / (time.perf_counter() - started)
+        return count / (time.perf_counter() - start)
 
     def call_median(self, tool: str, arguments: dict[str, Any], count: int) -> float:
-        """The median of one call after another, in milliseconds."""
-        taken: list[float] = []
+        """Return the median duration of sequential calls in milliseconds."""
+        durations: list[float] = []
         for _ in range(count):
-            started = time.perf_counter()
+            start = time.perf_counter()
             self.call(tool, arguments)
-            taken.append(time.perf_counter() - started)
-        return sorted(taken)[count // 2] * 1000
+            durations.append(time.perf_counter() - start)
+        return sorted(durations)[count // 2] * 1000
 
 
-def checked(line: bytes) -> dict[str, Any]:
-    """A message that is no error.
+def parse_answer(line: bytes) -> dict[str, Any]:
+    """Parse a message.
 
     Raises:
-        RuntimeError: It is one.
+        RuntimeError: The message is an error.
     """
     message = json.loads(line)
     if "error" in message or message.get("result", {}).get("isError"):
@@ -211,5 +213,5 @@ def checked(line: bytes) -> dict[str, Any]:
 
 
 def text_of(result: dict[str, Any]) -> str:
-    """The text blocks of a result, one after the other."""
+    """Return the text blocks of a result, one per line."""
     return "\n".join(block["text"] for block in result["content"] if block["type"] == "text")

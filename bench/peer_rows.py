@@ -1,4 +1,4 @@
-"""This server beside its peers: each does the nearest thing that it can, and notes say what differs."""
+"""The rows that compare this server with its peers. Each does the nearest equivalent; notes say what differs."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from typing import Any, NamedTuple, cast
 
 from bench import peers
 from bench.file_rows import numbered_file
-from bench.http_client import KeptConnection, Listening
+from bench.http_client import PersistentConnection, RunningServer
 from bench.interleaved import (
     FLOOR,
     Figure,
@@ -46,7 +46,7 @@ from bench.rows import MEGABYTE, PYTHON, SERVERS, Scene
 from bench.trees import HUGE, LARGE, RARE, SMALL, Tree
 
 SLICE_SECONDS = 0.25
-"""How long one figure of one round takes where calls are counted."""
+"""Duration of one figure of one round if calls are counted."""
 
 IN_FLIGHT = (1, 8, 64)
 CONNECTIONS = (1, 50, 500)
@@ -58,13 +58,13 @@ SIZES = {
     "5 MB": 5 * MEGABYTE,
     "10 MB": 10 * MEGABYTE,
 }
-THROUGH = ("1 KB", "100 KB", "1 MB", "10 MB")
+PROXIED_SIZES = ("1 KB", "100 KB", "1 MB", "10 MB")
 FILES = 500
 HUNG_SECONDS = 10.0
 GREETING = {"name": "x"}
 
 Begin = Callable[[Scene, Path], Start]
-"""How a server starts on a folder."""
+"""Returns the command that starts a server for a folder."""
 
 
 def _ours(scene: Scene, folder: Path) -> Start:
@@ -89,64 +89,67 @@ EVERYTHING_STDIO: dict[str, Begin] = {EVERYTHING: lambda scene, _: peers.everyth
 # --- start and small calls -------------------------------------------------------------------------------------------
 
 
-def _starting(begin: Begin) -> Opener:
+def _start_row(begin: Begin) -> Opener:
     @contextmanager
-    def opened(scene: Scene) -> Generator[Round]:
+    def open_row(scene: Scene) -> Generator[Round]:
         start = begin(scene, scene.folder("starting"))
 
         def one_round() -> tuple[float, ...]:
             with PeerClient(start) as client:
-                began = time.perf_counter()
-                client.listed()
-                listed = time.perf_counter() - began
+                start_time = time.perf_counter()
+                client.tool_names()
+                list_seconds = time.perf_counter() - start_time
                 first = client.seconds_to_first_answer
-                return first * 1000, (first + listed) * 1000, memory_of_all(client.pid)
+                return first * 1000, (first + list_seconds) * 1000, memory_of_all(client.pid)
 
-        one_round()  # from then on the files are in memory, and compiled
+        one_round()  # afterwards, the files are cached and compiled
         yield one_round
 
-    return opened
+    return open_row
 
 
-def _answering(begin: Begin, tool: str, arguments: dict[str, Any]) -> Opener:
-    """How quickly a small call is answered: alone, and with several in flight."""
+def _small_calls(begin: Begin, tool: str, arguments: dict[str, Any]) -> Opener:
+    """Measure a small call, alone and with several calls in flight."""
 
     @contextmanager
-    def opened(scene: Scene) -> Generator[Round]:
+    def open_row(scene: Scene) -> Generator[Round]:
         folder = scene.folder("answering")
         (folder / "small.txt").write_text("small\n")
-        given = {name: value.replace("{folder}", str(folder)) for name, value in arguments.items()}
+        call_arguments = {name: value.replace("{folder}", str(folder)) for name, value in arguments.items()}
         with PeerClient(begin(scene, folder)) as client:
-            client.call_median(tool, given, 50)
-            fits = max(10, int(SLICE_SECONDS * 1000 / client.call_median(tool, given, 50)))
+            client.call_median(tool, call_arguments, 50)
+            call_count = max(10, int(SLICE_SECONDS * 1000 / client.call_median(tool, call_arguments, 50)))
 
             def one_round() -> list[float]:
-                figures = [client.call_median(tool, given, fits)]
-                figures += (client.calls_per_second(tool, given, max(fits, 2 * many), many) for many in IN_FLIGHT)
+                figures = [client.call_median(tool, call_arguments, call_count)]
+                figures += (
+                    client.calls_per_second(tool, call_arguments, max(call_count, 2 * in_flight), in_flight)
+                    for in_flight in IN_FLIGHT
+                )
                 return [*figures, memory_of_all(client.pid)]
 
             one_round()
             yield one_round
 
-    return opened
+    return open_row
 
 
-def _small_figures(what: str) -> tuple[Figure, ...]:
-    rates = (Figure(f"{what}, {many} in flight", "/s") for many in IN_FLIGHT)
-    return Figure(f"{what}, p50"), *rates, Figure(f"{what}, memory under load", "MB")
+def _small_figures(label: str) -> tuple[Figure, ...]:
+    rates = (Figure(f"{label}, {in_flight} in flight", "/s") for in_flight in IN_FLIGHT)
+    return Figure(f"{label}, p50"), *rates, Figure(f"{label}, memory under load", "MB")
 
 
 # --- file tools ------------------------------------------------------------------------------------------------------
 
 
 class Call(NamedTuple):
-    """One call in a folder; `{folder}`, `{old}`, `{new}` and `{content}` in its arguments stand for the texts.
+    """One tool call in a folder; `{folder}`, `{old}`, `{new}` and `{content}` in its arguments are placeholders.
 
     Args:
-        tool: Its name.
-        arguments: What it is given.
-        expected: What its answer must hold.
-        content: Characters of `{content}`.
+        tool: Name of the tool.
+        arguments: Its arguments.
+        expected: Text that the answer must contain.
+        content: Length of `{content}` in characters.
     """
 
     tool: str
@@ -155,57 +158,57 @@ class Call(NamedTuple):
     content: int = 0
 
     def __call__(self, client: PeerClient, folder: Path, number: int) -> float:
-        """The milliseconds of the call, by its number."""
+        """Make the call with this number, and return its duration in milliseconds."""
         old, new = (f"line 00000010 of {'a' if even else 'one'} file" for even in (number % 2 == 0, number % 2 == 1))
         texts = {"folder": str(folder), "old": old, "new": new}
         texts["content"] = f"{number:09d} is the number of this line\n" * (self.content // 40)
-        taken, result = client.timed_call(self.tool, _filled(self.arguments, texts))
+        duration, result = client.timed_call(self.tool, _fill_in(self.arguments, texts))
         assert self.expected in text_of(result), text_of(result)[:500]
-        return taken
+        return duration
 
 
-def _filled(value: Any, texts: dict[str, str]) -> Any:
+def _fill_in(value: Any, texts: dict[str, str]) -> Any:
     match value:
         case str():
             return re.sub(r"\{(\w+)\}", lambda name: texts[name[1]], value)
         case dict():
-            return {name: _filled(each, texts) for name, each in cast("dict[str, Any]", value).items()}
+            return {name: _fill_in(item, texts) for name, item in cast("dict[str, Any]", value).items()}
         case list():
-            return [_filled(each, texts) for each in cast("list[Any]", value)]
+            return [_fill_in(item, texts) for item in cast("list[Any]", value)]
         case _:
             return value
 
 
 class Search(NamedTuple):
-    """DesktopCommander's search, which is begun by one call and asked for by others until it is done."""
+    """DesktopCommander's search: one call starts it, and further calls read its results until it has ended."""
 
     kind: str
     pattern: str
-    found: int
+    match_count: int
 
     def __call__(self, client: PeerClient, folder: Path, number: int) -> float:
-        """The milliseconds until all is found."""
+        """Return the milliseconds until the search has ended."""
         del number
-        wanted = {"searchType": self.kind, "pattern": self.pattern, "earlyTermination": False, "maxResults": 100_000}
-        began = time.perf_counter()
-        said = text_of(client.call("start_search", {"path": str(folder), "contextLines": 0, **wanted}))
-        session = re.search(r"session: (\S+)", said)
-        assert session is not None, said
-        while "Status: COMPLETED" not in said:
-            said = text_of(client.call("get_more_search_results", {"sessionId": session[1], "length": 100}))
-        assert f"({self.found} matches)" in said, said[:500]
-        return (time.perf_counter() - began) * 1000
+        options = {"searchType": self.kind, "pattern": self.pattern, "earlyTermination": False, "maxResults": 100_000}
+        start = time.perf_counter()
+        output = text_of(client.call("start_search", {"path": str(folder), "contextLines": 0, **options}))
+        session = re.search(r"session: (\S+)", output)
+        assert session is not None, output
+        while "Status: COMPLETED" not in output:
+            output = text_of(client.call("get_more_search_results", {"sessionId": session[1], "length": 100}))
+        assert f"({self.match_count} matches)" in output, output[:500]
+        return (time.perf_counter() - start) * 1000
 
 
-def _working(begin: Begin, use: Call | Search, prepare: Callable[[Scene], Path], times: int) -> Opener:
+def _timed_use(begin: Begin, use: Call | Search, prepare: Callable[[Scene], Path], times: int) -> Opener:
     @contextmanager
-    def opened(scene: Scene) -> Generator[Round]:
+    def open_row(scene: Scene) -> Generator[Round]:
         folder, numbers = prepare(scene), count()
         with PeerClient(begin(scene, folder)) as client:
             use(client, folder, next(numbers))
             yield lambda: [statistics.median(use(client, folder, next(numbers)) for _ in range(times))]
 
-    return opened
+    return open_row
 
 
 def _files(
@@ -217,32 +220,32 @@ def _files(
     bar: float = 1.0,
     **row: Any,
 ) -> Row:
-    """A row of what this server, server-filesystem and DesktopCommander do; `None` is who cannot."""
+    """Return a row for this server, server-filesystem and DesktopCommander; `None` stands for a missing tool."""
     servers = zip(FILE_SERVERS.items(), uses, strict=True)
-    targets = {server: _working(begin, use, prepare, times) for (server, begin), use in servers if use}
+    targets = {server: _timed_use(begin, use, prepare, times) for (server, begin), use in servers if use}
     return Row((Figure(name, bar=bar),), targets, note, **row)
 
 
 _folders = count()
 
 
-def _new(scene: Scene) -> Path:
-    """A folder for one server alone."""
+def _new_folder(scene: Scene) -> Path:
+    """Return a new folder for one server only."""
     return scene.folder(f"peer-{next(_folders)}")
 
 
-def _of_lines(size: int) -> Callable[[Scene], Path]:
+def _file_of_lines(size: int) -> Callable[[Scene], Path]:
     def prepare(scene: Scene) -> Path:
-        folder = _new(scene)
+        folder = _new_folder(scene)
         numbered_file(folder / "lines.txt", size)
         return folder
 
     return prepare
 
 
-def _of_entries(entries: int) -> Callable[[Scene], Path]:
+def _folder_of_entries(entries: int) -> Callable[[Scene], Path]:
     def prepare(scene: Scene) -> Path:
-        folder = _new(scene)
+        folder = _new_folder(scene)
         for number in range(entries):
             (folder / f"file{number:05d}.txt").write_text(f"file {number:05d}\n" + "a line like any other\n" * 80)
         return folder
@@ -250,28 +253,31 @@ def _of_entries(entries: int) -> Callable[[Scene], Path]:
     return prepare
 
 
-KEEPS = "coretools-mcp waits for the disk and keeps the old content for `undo`; the others do neither"
+UNDO_NOTE = "coretools-mcp waits for the disk and keeps the old content for `undo`; the others do neither"
 
 
 def _edits(size: str, times: int) -> Row:
     change = {"file_path": "{folder}/lines.txt", "old_string": "{old}", "new_string": "{new}"}
-    theirs = {"path": "{folder}/lines.txt", "edits": [{"oldText": "{old}", "newText": "{new}"}]}
-    uses = Call("edit", change), Call("edit_file", theirs), Call("edit_block", change)
+    peer_arguments = {"path": "{folder}/lines.txt", "edits": [{"oldText": "{old}", "newText": "{new}"}]}
+    uses = Call("edit", change), Call("edit_file", peer_arguments), Call("edit_block", change)
     name = f"edit of one line in {size}"
-    return _files(name, _of_lines(SIZES[size]), *uses, note=KEEPS, times=times, bar=1.5)
+    return _files(name, _file_of_lines(SIZES[size]), *uses, note=UNDO_NOTE, times=times, bar=1.5)
 
 
 def _writes(size: str, times: int) -> Row:
-    ours, theirs = ({key: "{folder}/new.txt", "content": "{content}"} for key in ("file_path", "path"))
-    uses = (Call("write_file", each, "", SIZES[size]) for each in (ours, theirs, {**theirs, "mode": "rewrite"}))
-    return _files(f"write of {size}", _new, *uses, note=KEEPS, times=times, bar=1.5)
+    own_arguments, peer_arguments = ({key: "{folder}/new.txt", "content": "{content}"} for key in ("file_path", "path"))
+    uses = (
+        Call("write_file", arguments, "", SIZES[size])
+        for arguments in (own_arguments, peer_arguments, {**peer_arguments, "mode": "rewrite"})
+    )
+    return _files(f"write of {size}", _new_folder, *uses, note=UNDO_NOTE, times=times, bar=1.5)
 
 
 def _lists(entries: int, times: int) -> Row:
     call = Call("list_directory", {"path": "{folder}"}, "file00001.txt")
     uses = call, call, Call(call.tool, {**call.arguments, "depth": 1}, call.expected)
     note = "coretools-mcp obeys ignore files"
-    return _files(f"list of {entries:,} entries", _of_entries(entries), *uses, note=note, times=times, bar=1.6)
+    return _files(f"list of {entries:,} entries", _folder_of_entries(entries), *uses, note=note, times=times, bar=1.6)
 
 
 def _globs(tree: Tree, times: int, **row: Any) -> Row:
@@ -297,7 +303,7 @@ def _windows(name: str, ours: dict[str, int], filesystem: dict[str, int], deskto
         Call("read_text_file", {"path": file, **filesystem}, first),
         Call("read_file", {"path": file, **desktop}, first),
     )
-    return _files(name, _of_lines(10_000_000), *uses, **row)
+    return _files(name, _file_of_lines(10_000_000), *uses, **row)
 
 
 FILE_ROWS = (
@@ -311,7 +317,7 @@ FILE_ROWS = (
     _windows("last 200 lines of 10 MB", {"offset": -200}, {"tail": 200}, {"offset": -200}),
     _files(
         f"{FILES} files of 2 KB in one call",
-        _of_entries(FILES),
+        _folder_of_entries(FILES),
         Call("read_many_files", {"paths": ["{folder}/*.txt"]}, "file 00499"),
         *2
         * (
@@ -319,15 +325,15 @@ FILE_ROWS = (
         ),
         times=3,
     ),
-    *(_lists(*each) for each in ((20, 20), (1_000, 5), (10_000, 3))),
+    *(_lists(*arguments) for arguments in ((20, 20), (1_000, 5), (10_000, 3))),
     _globs(SMALL, 20, short=(FILESYSTEM,)),
     *(_globs(tree, 1, most_rounds=3) for tree in (LARGE, HUGE)),
-    *(_greps(*each) for each in ((SMALL, 5), (LARGE, 1), (HUGE, 1))),
-    *(_edits(*each) for each in (("4 KB", 10), ("5 MB", 1))),
-    *(_writes(*each) for each in (("4 KB", 10), ("5 MB", 1))),
+    *(_greps(*arguments) for arguments in ((SMALL, 5), (LARGE, 1), (HUGE, 1))),
+    *(_edits(*arguments) for arguments in (("4 KB", 10), ("5 MB", 1))),
+    *(_writes(*arguments) for arguments in (("4 KB", 10), ("5 MB", 1))),
     _files(
         "the command `true`",
-        _new,
+        _new_folder,
         Call("run_shell_command", {"command": "true"}),
         None,
         Call("start_process", {"command": "true", "timeout_ms": 5_000}),
@@ -341,8 +347,8 @@ FILE_ROWS = (
 
 
 @contextmanager
-def _proxied(kind: str, upstreams: int, scene: Scene) -> Generator[PeerClient]:
-    """A proxy that has listed all of its upstreams."""
+def _proxy_client(kind: str, upstreams: int, scene: Scene) -> Generator[PeerClient]:
+    """Start a proxy, and list the tools of all its upstreams."""
     file = upstream_file(scene, upstreams)
     starts = {
         OURS: lambda: scene.server(scene.scratch, "--config", str(file), "--no-builtin-tools"),
@@ -350,61 +356,61 @@ def _proxied(kind: str, upstreams: int, scene: Scene) -> Generator[PeerClient]:
         FLOOR: lambda: DIRECT,
     }
     with PeerClient(starts[kind](), 60.0) as client:
-        assert len(client.listed()) == 2 * (1 if kind == FLOOR else upstreams)
+        assert len(client.tool_names()) == 2 * (1 if kind == FLOOR else upstreams)
         yield client
 
 
-def _published(kind: str, tool: str) -> str:
+def _published_name(kind: str, tool: str) -> str:
     return {OURS: f"u0__{tool}", FASTMCP: f"u0_{tool}"}.get(kind, tool)
 
 
-def _relaying(kind: str, upstreams: int) -> Opener:
+def _relayed_calls(kind: str, upstreams: int) -> Opener:
     @contextmanager
-    def opened(scene: Scene) -> Generator[Round]:
-        with _proxied(kind, upstreams, scene) as client:
-            echo = _published(kind, "echo")
+    def open_row(scene: Scene) -> Generator[Round]:
+        with _proxy_client(kind, upstreams, scene) as client:
+            echo = _published_name(kind, "echo")
             client.call_median(echo, {}, 30)
-            fits = max(10, int(SLICE_SECONDS * 1000 / client.call_median(echo, {}, 20)))
+            call_count = max(10, int(SLICE_SECONDS * 1000 / client.call_median(echo, {}, 20)))
 
             def one_round() -> list[float]:
-                began = time.perf_counter()
-                lists = min(5, fits)
+                start = time.perf_counter()
+                lists = min(5, call_count)
                 for _ in range(lists):
-                    client.listed()
-                listed = (time.perf_counter() - began) * 1000 / lists
-                rate = client.calls_per_second(echo, {}, max(fits, 32), 16)
-                return [client.call_median(echo, {}, fits), rate, listed]
+                    client.tool_names()
+                list_ms = (time.perf_counter() - start) * 1000 / lists
+                rate = client.calls_per_second(echo, {}, max(call_count, 32), 16)
+                return [client.call_median(echo, {}, call_count), rate, list_ms]
 
             yield one_round
 
-    return opened
+    return open_row
 
 
 def _relays(upstreams: int) -> Row:
-    these = f"{upstreams} upstream{'s' if upstreams > 1 else ''}"
+    label = f"{upstreams} upstream{'s' if upstreams > 1 else ''}"
     figures = (
-        Figure(f"call to 1 of {these}, p50"),
-        Figure(f"call to 1 of {these}, 16 in flight", "/s"),
-        Figure(f"tools/list of {these}, again"),
+        Figure(f"call to 1 of {label}, p50"),
+        Figure(f"call to 1 of {label}, 16 in flight", "/s"),
+        Figure(f"tools/list of {label}, again"),
     )
-    targets = {kind: _relaying(kind, upstreams) for kind in (OURS, FASTMCP)}
+    targets = {kind: _relayed_calls(kind, upstreams) for kind in (OURS, FASTMCP)}
     if upstreams == 1:
-        targets[FLOOR] = _relaying(FLOOR, 1)
+        targets[FLOOR] = _relayed_calls(FLOOR, 1)
     note = "FastMCP has one mount per upstream; with a single proxy for all, it starts the upstreams on every call"
     return Row(figures, targets, note, most_rounds=3)
 
 
-def _by_size(timed: Callable[[int], float]) -> list[float]:
-    """The medians of results of all sizes."""
-    sizes = (SIZES[name] for name in THROUGH)
-    return [statistics.median(timed(size) for _ in range(10 if size < MEGABYTE else 1)) for size in sizes]
+def _by_size(time_one: Callable[[int], float]) -> list[float]:
+    """Return the median durations for results of all sizes."""
+    sizes = (SIZES[name] for name in PROXIED_SIZES)
+    return [statistics.median(time_one(size) for _ in range(10 if size < MEGABYTE else 1)) for size in sizes]
 
 
 def _results(kind: str) -> Opener:
     @contextmanager
-    def opened(scene: Scene) -> Generator[Round]:
-        with _proxied(kind, 1, scene) as client:
-            big = _published(kind, "big")
+    def open_row(scene: Scene) -> Generator[Round]:
+        with _proxy_client(kind, 1, scene) as client:
+            big = _published_name(kind, "big")
 
             def one_round() -> list[float]:
                 return _by_size(lambda size: client.timed_call(big, {"n": size})[0])
@@ -412,59 +418,59 @@ def _results(kind: str) -> Opener:
             one_round()
             yield one_round
 
-    return opened
+    return open_row
 
 
-def _hung(kind: str) -> Opener:
+def _bad_upstreams(kind: str) -> Opener:
     @contextmanager
-    def opened(scene: Scene) -> Generator[Round]:
+    def open_row(scene: Scene) -> Generator[Round]:
         file = upstream_file(scene, 20, bad=True, wait_ms=1_500)
-        ours = scene.server(scene.scratch, "--config", str(file), "--no-builtin-tools")
-        start = ours if kind == OURS else peers.fastmcp(scene, upstreams=file)
+        own_start = scene.server(scene.scratch, "--config", str(file), "--no-builtin-tools")
+        server_start = own_start if kind == OURS else peers.fastmcp(scene, upstreams=file)
 
         def one_round() -> list[float]:
-            with PeerClient(start, HUNG_SECONDS) as client:
-                began = time.perf_counter()
-                client.listed()
-                listed = time.perf_counter() - began + client.seconds_to_first_answer
-                called = client.call_median(_published(kind, "echo"), {}, 50)
-                return [client.seconds_to_first_answer * 1000, listed * 1000, called]
+            with PeerClient(server_start, HUNG_SECONDS) as client:
+                start_time = time.perf_counter()
+                client.tool_names()
+                list_seconds = time.perf_counter() - start_time + client.seconds_to_first_answer
+                call_ms = client.call_median(_published_name(kind, "echo"), {}, 50)
+                return [client.seconds_to_first_answer * 1000, list_seconds * 1000, call_ms]
 
         yield one_round
 
-    return opened
+    return open_row
 
 
-def _of_each_upstream(kind: str) -> Opener:
-    """Memory of the proxy alone for one upstream more, from the difference between 2 and 22."""
+def _memory_per_upstream(kind: str) -> Opener:
+    """Measure the memory of the proxy for each further upstream, from the difference between 2 and 22."""
 
     @contextmanager
-    def opened(scene: Scene) -> Generator[Round]:
-        def held(upstreams: int) -> float:
+    def open_row(scene: Scene) -> Generator[Round]:
+        def memory_with(upstreams: int) -> float:
             if kind in {OURS, FASTMCP}:
-                with _proxied(kind, upstreams, scene) as client:
+                with _proxy_client(kind, upstreams, scene) as client:
                     for number in range(upstreams):
-                        client.call(_published(kind, "echo").replace("u0", f"u{number}"), {})
+                        client.call(_published_name(kind, "echo").replace("u0", f"u{number}"), {})
                     return memory([client.pid])
             with _serving_proxy(kind, scene, upstreams) as (server, _):
                 return memory([server.pid])
 
         def one_round() -> list[float]:
             if kind == SUPERGATEWAY:
-                return [held(1)]
-            return [(held(22) - held(2)) / 20]
+                return [memory_with(1)]
+            return [(memory_with(22) - memory_with(2)) / 20]
 
         yield one_round
 
-    return opened
+    return open_row
 
 
 # --- HTTP ------------------------------------------------------------------------------------------------------------
 
 
 @contextmanager
-def _serving_proxy(kind: str, scene: Scene, upstreams: int = 1) -> Generator[tuple[Listening, str]]:
-    """A proxy over HTTP, and the path of its first upstream."""
+def _serving_proxy(kind: str, scene: Scene, upstreams: int = 1) -> Generator[tuple[RunningServer, str]]:
+    """Start a proxy over HTTP, and yield it with the path of its first upstream."""
     port, file = free_port(), upstream_file(scene, upstreams, isolation="shared")
     options = ("--config", str(file), "--no-builtin-tools", "--transport", "http", "--port", str(port))
     starts = {
@@ -475,56 +481,56 @@ def _serving_proxy(kind: str, scene: Scene, upstreams: int = 1) -> Generator[tup
     }
     path = "/servers/u0/mcp" if kind == MCP_PROXY else "/mcp"
     with serving(starts[kind](), port) as server:
-        first = KeptConnection(server, path=path)
+        first = PersistentConnection(server, path=path)
         first.exchange(first.request("tools/list", {}))
-        first.exchange(first.tool_request(_published(kind, "echo"), {}))
+        first.exchange(first.tool_request(_published_name(kind, "echo"), {}))
         first.close()
         yield server, path
 
 
 def _many_connections(
-    serve: Callable[[Scene], Any], tool: str, arguments: dict[str, Any], most: Sequence[int]
+    serve: Callable[[Scene], Any], tool: str, arguments: dict[str, Any], counts: Sequence[int]
 ) -> Opener:
-    """Calls a second at several numbers of connections, then the memory, then results of all sizes."""
+    """Measure the calls per second with several numbers of connections, and then the memory."""
 
     @contextmanager
-    def opened(scene: Scene) -> Generator[Round]:
+    def open_row(scene: Scene) -> Generator[Round]:
         with serve(scene) as (server, path), ExitStack() as stack:
-            clients: list[KeptConnection] = []
-            while len(clients) < max(most):
-                clients.append(KeptConnection(server, path=path))
+            clients: list[PersistentConnection] = []
+            while len(clients) < max(counts):
+                clients.append(PersistentConnection(server, path=path))
                 stack.callback(clients[-1].close)
 
             def one_round() -> list[float]:
-                rates = [http_rate(clients[:many], tool, arguments, 2 * SLICE_SECONDS) for many in most]
+                rates = [http_rate(clients[:count], tool, arguments, 2 * SLICE_SECONDS) for count in counts]
                 return [*rates, memory_of_all(server.pid)]
 
             one_round()
             yield one_round
 
-    return opened
+    return open_row
 
 
 def _big_over_http(kind: str) -> Opener:
     @contextmanager
-    def opened(scene: Scene) -> Generator[Round]:
+    def open_row(scene: Scene) -> Generator[Round]:
         with _serving_proxy(kind, scene) as (server, path):
-            client = KeptConnection(server, path=path)
-            big = _published(kind, "big")
+            client = PersistentConnection(server, path=path)
+            big = _published_name(kind, "big")
 
             def one_round() -> list[float]:
-                client.connect_again()
+                client.reconnect()
                 return _by_size(lambda size: client.timed(client.tool_request(big, {"n": size})))
 
             one_round()
             yield one_round
             client.close()
 
-    return opened
+    return open_row
 
 
 @contextmanager
-def _serving_hello(kind: str, scene: Scene) -> Generator[tuple[Listening, str]]:
+def _serving_hello(kind: str, scene: Scene) -> Generator[tuple[RunningServer, str]]:
     port = free_port()
     starts = {
         OURS: lambda: _with_hello(scene, "http", str(port)),
@@ -536,9 +542,9 @@ def _serving_hello(kind: str, scene: Scene) -> Generator[tuple[Listening, str]]:
         yield server, "/mcp"
 
 
-def _http_row(what: str, targets: dict[str, Opener], most: Sequence[int], note: str) -> Row:
-    rates = (Figure(f"{what}, {many} connection{'s' * (many > 1)}", "/s") for many in most)
-    return Row((*rates, Figure(f"{what}, memory under load", "MB")), targets, note, most_rounds=3)
+def _http_row(label: str, targets: dict[str, Opener], counts: Sequence[int], note: str) -> Row:
+    rates = (Figure(f"{label}, {count} connection{'s' * (count > 1)}", "/s") for count in counts)
+    return Row((*rates, Figure(f"{label}, memory under load", "MB")), targets, note, most_rounds=3)
 
 
 HTTP_ROWS = (
@@ -559,14 +565,14 @@ HTTP_ROWS = (
     _http_row(
         "call over HTTP to a server over stdio",
         {
-            kind: _many_connections(partial(_serving_proxy, kind), _published(kind, "echo"), {}, (1, 50))
+            kind: _many_connections(partial(_serving_proxy, kind), _published_name(kind, "echo"), {}, (1, 50))
             for kind in (OURS, FASTMCP, MCP_PROXY, SUPERGATEWAY)
         },
         (1, 50),
         "one session per connection, and one stdio server for all; supergateway starts a server per session",
     ),
     Row(
-        tuple(Figure(f"{size} through a proxy over HTTP") for size in THROUGH),
+        tuple(Figure(f"{size} through a proxy over HTTP") for size in PROXIED_SIZES),
         {kind: _big_over_http(kind) for kind in (OURS, FASTMCP, MCP_PROXY, SUPERGATEWAY)},
         most_rounds=3,
     ),
@@ -579,24 +585,24 @@ START_ROWS = (
             Figure("start to the first list of tools", bar=2.5),
             Figure("memory at rest", "MB"),
         ),
-        {name: _starting(begin) for name, begin in {**FILE_SERVERS, **EVERYTHING_STDIO, **MINIMAL}.items()},
+        {name: _start_row(begin) for name, begin in {**FILE_SERVERS, **EVERYTHING_STDIO, **MINIMAL}.items()},
         "coretools-mcp loads 24 tools, settings and permissions; the SDK and FastMCP servers have one tool",
         short=(SDK,),
     ),
     Row(
         _small_figures("read of 6 bytes"),
         {
-            OURS: _answering(_ours, "read_file", {"absolute_path": "{folder}/small.txt"}),
-            FILESYSTEM: _answering(peers.filesystem, "read_text_file", {"path": "{folder}/small.txt"}),
-            DESKTOP: _answering(peers.desktop, "read_file", {"path": "{folder}/small.txt"}),
+            OURS: _small_calls(_ours, "read_file", {"absolute_path": "{folder}/small.txt"}),
+            FILESYSTEM: _small_calls(peers.filesystem, "read_text_file", {"path": "{folder}/small.txt"}),
+            DESKTOP: _small_calls(peers.desktop, "read_file", {"path": "{folder}/small.txt"}),
         },
     ),
     Row(
         _small_figures("call that does nothing"),
         {
-            OURS: _answering(lambda scene, _: _with_hello(scene), "hello", GREETING),
-            EVERYTHING: _answering(EVERYTHING_STDIO[EVERYTHING], "echo", {"message": "x"}),
-            **{name: _answering(begin, "hello", GREETING) for name, begin in MINIMAL.items()},
+            OURS: _small_calls(lambda scene, _: _with_hello(scene), "hello", GREETING),
+            EVERYTHING: _small_calls(EVERYTHING_STDIO[EVERYTHING], "echo", {"message": "x"}),
+            **{name: _small_calls(begin, "hello", GREETING) for name, begin in MINIMAL.items()},
         },
         "coretools-mcp checks permissions and arguments, and has 24 more tools",
         short=(SDK,),
@@ -609,22 +615,22 @@ PROXY_ROWS = (
     _relays(20),
     _relays(100),
     Row(
-        tuple(Figure(f"{size} through a proxy") for size in THROUGH),
+        tuple(Figure(f"{size} through a proxy") for size in PROXIED_SIZES),
         {kind: _results(kind) for kind in (OURS, FASTMCP, FLOOR)},
         most_rounds=3,
     ),
     Row(
         tuple(
-            Figure(f"20 upstreams, one hung, one crashed: {what}")
-            for what in ("first answer", "first list", "call, p50")
+            Figure(f"20 upstreams, one hung, one crashed: {label}")
+            for label in ("first answer", "first list", "call, p50")
         ),
-        {kind: _hung(kind) for kind in (OURS, FASTMCP)},
+        {kind: _bad_upstreams(kind) for kind in (OURS, FASTMCP)},
         f"the first list of coretools-mcp waits at most 1.5 s; `none` means no answer within {HUNG_SECONDS:g} s",
         most_rounds=2,
     ),
     Row(
         (Figure("memory per upstream, of 20", "MB"),),
-        {kind: _of_each_upstream(kind) for kind in (OURS, FASTMCP, MCP_PROXY, SUPERGATEWAY)},
+        {kind: _memory_per_upstream(kind) for kind in (OURS, FASTMCP, MCP_PROXY, SUPERGATEWAY)},
         "the proxy alone, without the upstreams; supergateway needs one process per upstream",
         most_rounds=1,
     ),

@@ -1,4 +1,4 @@
-"""Whether the server still answers while a tool works: pings on the connection that the heavy calls go over."""
+"""Whether the server still answers while a tool works: pings on the connection of the heavy calls."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ from bench.rows import MEGABYTE, Opener, Pair, Round, Row, Scene
 from bench.trees import HUGE, RARE
 
 PING_SECONDS = 0.005
-"""From one ping to the next."""
+"""Interval between two pings."""
 
 SECONDS = 2.0
-"""How long one era is measured: 400 pings at most."""
+"""Duration of the measurement for each protocol revision: 400 pings at most."""
 
 BAR = 50.0
 
@@ -33,12 +33,12 @@ Work = Callable[[], tuple[str, dict[str, Any]]]
 
 @dataclass(frozen=True, slots=True)
 class Load:
-    """What keeps the server busy.
+    """Work that keeps the server busy.
 
     Args:
-        start: The server.
-        work: Calls it one after the other; `None` leaves it alone.
-        fails: Whether the calls end in an error of the tool.
+        start: Command that starts the server.
+        work: Returns the next call; `None` means no calls.
+        fails: Whether the calls end with a tool error.
     """
 
     start: Start
@@ -47,44 +47,44 @@ class Load:
 
 
 @dataclass(slots=True)
-class Pinging:
-    """Pings from one thread while another reads all answers.
+class PingRun:
+    """Sends pings from one thread while another reads all answers.
 
     Args:
         client: The connection.
-        method: What counts as a ping in its era.
+        method: The method that serves as ping in the protocol revision.
     """
 
     client: LineClient
     method: str
-    answered: list[float] = field(default_factory=list[float])
-    done: int = 0
+    milliseconds: list[float] = field(default_factory=list[float])
+    calls: int = 0
     _sent: dict[int, float] = field(default_factory=dict[int, float])
     _lock: threading.Lock = field(default_factory=threading.Lock)
     _over: threading.Event = field(default_factory=threading.Event)
 
     def run(self, load: Load, seconds: float) -> None:
-        """Fill `answered` with the milliseconds of each ping, and `done` with the calls that came to their end."""
+        """Fill `milliseconds` with the duration of each ping, and `calls` with the number of finished calls."""
         sender = threading.Thread(target=self._ping, args=(seconds,))
-        busy = self._next(load)
+        busy = self._send_next(load)
         sender.start()
         try:
             while not self._over.is_set() or self._sent:
                 line = self.client.read()
                 now = time.perf_counter()
-                found = ID.search(line, 0, 100)
-                number = int(found[1]) if found else None
+                match = ID.search(line, 0, 100)
+                number = int(match[1]) if match else None
                 if number in self._sent:
-                    self.answered.append((now - self._sent.pop(number)) * 1000)
+                    self.milliseconds.append((now - self._sent.pop(number)) * 1000)
                 elif number == busy:
                     assert (b'"isError":true' in line) is load.fails, line[:1000]
-                    self.done += 1
-                    busy = self._next(load)
+                    self.calls += 1
+                    busy = self._send_next(load)
         finally:
             self._over.set()
             sender.join()
 
-    def _next(self, load: Load) -> int:
+    def _send_next(self, load: Load) -> int:
         if load.work is None or self._over.is_set():
             return -1
         tool, arguments = load.work()
@@ -100,36 +100,36 @@ class Pinging:
             with self._lock:
                 line = self.client.request(self.method, {})
                 if now + PING_SECONDS * 2 >= end:
-                    self._over.set()  # before the answer, which the reader waits for
+                    self._over.set()  # before the answer that the reader waits for
                 self._sent[self.client.last_id] = time.perf_counter()
                 self.client.write(line)
         self._over.set()
 
 
-def _while(prepare: Callable[[Scene], Load]) -> Opener:
+def _pings_during(prepare: Callable[[Scene], Load]) -> Opener:
     @contextmanager
-    def opened(scene: Scene) -> Generator[Round]:
+    def open_row(scene: Scene) -> Generator[Round]:
         load = prepare(scene)
 
         def one_round() -> Pair:
-            eras = [_pinged(load, modern=modern) for modern in (False, True)]
-            worst = max(taken[int(len(taken) * 0.99)] for taken in eras)
-            return Pair(worst, note=f"longest {max(taken[-1] for taken in eras):.0f}")
+            eras = [_ping_times(load, modern=modern) for modern in (False, True)]
+            worst = max(ping_times[int(len(ping_times) * 0.99)] for ping_times in eras)
+            return Pair(worst, note=f"longest {max(ping_times[-1] for ping_times in eras):.0f}")
 
         yield one_round
 
-    return opened
+    return open_row
 
 
-def _pinged(load: Load, *, modern: bool) -> list[float]:
-    """Milliseconds of each ping, rising."""
+def _ping_times(load: Load, *, modern: bool) -> list[float]:
+    """Return the milliseconds of each ping in ascending order."""
     with LineClient(load.start, modern=modern) as client:
-        pinging = Pinging(client, "server/discover" if modern else "ping")
+        pinging = PingRun(client, "server/discover" if modern else "ping")
         pinging.run(load, SECONDS)
-    return sorted(pinging.answered)
+    return sorted(pinging.milliseconds)
 
 
-def _nothing(scene: Scene) -> Load:
+def _idle(scene: Scene) -> Load:
     return Load(scene.server(scene.folder("nothing")), None)
 
 
@@ -144,8 +144,8 @@ def _grep(pattern: str) -> Callable[[Scene], Load]:
     return prepare
 
 
-def _changed_before(path: Path, tool: str, arguments: dict[str, Any]) -> Work:
-    """Calls that find the file changed each time, so that nothing is remembered of it."""
+def _on_changed_file(path: Path, tool: str, arguments: dict[str, Any]) -> Work:
+    """Return calls that find the file changed each time, so that nothing is cached."""
 
     def work() -> tuple[str, dict[str, Any]]:
         os.utime(path)
@@ -160,7 +160,7 @@ def _read(megabytes: int, line: int | None) -> Callable[[Scene], Load]:
         file = numbered_file(folder / "lines.txt", megabytes * MEGABYTE)
         offset = (line or file.lines - WINDOW - 100) - 1
         arguments = {"absolute_path": str(file.path), "offset": offset, "limit": WINDOW}
-        return Load(scene.server(folder), _changed_before(file.path, "read_file", arguments))
+        return Load(scene.server(folder), _on_changed_file(file.path, "read_file", arguments))
 
     return prepare
 
@@ -177,15 +177,15 @@ def _edit(scene: Scene) -> Load:
 
     def work() -> tuple[str, dict[str, Any]]:
         texts.reverse()
-        # An era ends before the last edit is known to be done, so either text may be there.
+        # A run ends before the answer to the last edit, so the file may contain either text.
         old, new = texts if texts[0].encode() in file.path.read_bytes() else reversed(texts)
         return "edit", {"file_path": str(file.path), "old_string": old, "new_string": new}
 
     return Load(scene.server(folder, "--approval-mode", "auto-edit"), work)
 
 
-def _absent(scene: Scene) -> Load:
-    """A text of 8 kB that is in the file but for one word."""
+def _edit_of_absent_text(scene: Scene) -> Load:
+    """Prepare an edit of an 8 kB text that differs from the file in one word."""
     folder = scene.folder("absent")
     file = numbered_file(folder / "lines.txt", 2 * MEGABYTE)
     lines = file.path.read_text().splitlines(keepends=True)[10_000:10_100]
@@ -194,7 +194,7 @@ def _absent(scene: Scene) -> Load:
     return Load(scene.server(folder, "--approval-mode", "auto-edit"), lambda: ("edit", arguments), fails=True)
 
 
-def _printing(scene: Scene) -> Load:
+def _long_output(scene: Scene) -> Load:
     folder = scene.folder("printing")
     options = ("--config", str(scene.scratch / "plain.json"), "--approval-mode", "yolo")
     (scene.scratch / "plain.json").write_text('{"shell": {"sandbox": "off"}}')
@@ -202,17 +202,17 @@ def _printing(scene: Scene) -> Load:
 
 
 def _row(name: str, prepare: Callable[[Scene], Load]) -> Row:
-    return Row(f"99 % of pings while {name}", BAR, _while(prepare), most_rounds=1)
+    return Row(f"99 % of pings while {name}", BAR, _pings_during(prepare), most_rounds=1)
 
 
 ROWS = (
-    _row("nothing else happens", _nothing),
+    _row("nothing else happens", _idle),
     _row("glob, 150,000 files", _glob),
     _row("grep, 150,000 files", _grep(RARE)),
     _row("read at line 100,000 of 10 MB, cold", _read(10, 100_000)),
     _row("read near the end of 100 MB, cold", _read(100, None)),
     _row("read_many_files of 500 files", _read_many),
     _row("edit of one line in 5 MB", _edit),
-    _row("a command prints 50 MB", _printing),
-    _row("edit of an absent 8 kB text in 2 MB", _absent),
+    _row("a command prints 50 MB", _long_output),
+    _row("edit of an absent 8 kB text in 2 MB", _edit_of_absent_text),
 )

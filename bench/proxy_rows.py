@@ -1,6 +1,6 @@
-"""What stands between a client and the servers behind ours: each row beside the same server without us.
+"""The cost of our proxy: each row compares an upstream through it with the same upstream without it.
 
-The upstreams are bare loops, which answer faster than any real server, so that we are what is measured.
+The upstreams are bare loops, which answer faster than any real server, so that the proxy dominates the measurement.
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ CALLS = 400
 LISTS = 200
 PATIENT_MS = 30_000
 WAIT_MS = 1_500
-"""proxy.firstListWait of the starts with bad upstreams: longer than twenty healthy ones need on a small machine."""
+"""proxy.firstListWait for starts with bad upstreams: longer than twenty healthy ones need on a small machine."""
 
 BIG = {"n": 10_000_000}
 
 
 class LineClient(line_client.LineClient):
-    """Passes over notifications: lists change while upstreams come."""
+    """Skips notifications, because lists change while upstreams connect."""
 
     def read(self) -> bytes:
         """Read one answer."""
@@ -44,7 +44,7 @@ class LineClient(line_client.LineClient):
 
 
 def upstream_file(scene: Scene, upstreams: int, *, bad: bool = False, wait_ms: int = PATIENT_MS, **entry: str) -> Path:
-    """Settings with some upstreams, two of which may be bad; each has these keys besides."""
+    """Write settings with some upstreams, two of which may be bad, and with these additional keys for each."""
     commands = {f"u{number}": BARE for number in range(upstreams - 2 * bad)}
     if bad:
         commands |= {"hung": [*BARE, "hang"], "crashed": [*BARE, "exit"]}
@@ -63,12 +63,12 @@ def upstream_file(scene: Scene, upstreams: int, *, bad: bool = False, wait_ms: i
 
 
 def _proxy(scene: Scene, upstreams: int, *options: str, bad: bool = False, wait_ms: int = PATIENT_MS) -> Start:
-    """Our server in front of some upstreams, two of which may be bad."""
+    """Return the command of our server with some upstreams, two of which may be bad."""
     config = upstream_file(scene, upstreams, bad=bad, wait_ms=wait_ms)
     return scene.server(scene.scratch, "--config", str(config), *options)
 
 
-def _listed(client: LineClient) -> set[str]:
+def _listed_names(client: LineClient) -> set[str]:
     client.send("tools/list", {})
     return {tool["name"] for tool in client.receive()["result"]["tools"]}
 
@@ -78,10 +78,10 @@ def _list_median(client: LineClient) -> float:
 
 
 @contextmanager
-def _both(scene: Scene, upstreams: int, *options: str) -> Generator[tuple[LineClient, LineClient]]:
-    """A client through us and one without us, both warm."""
+def _warm_clients(scene: Scene, upstreams: int, *options: str) -> Generator[tuple[LineClient, LineClient]]:
+    """Open a client through our server and a direct one, both warm."""
     with LineClient(_proxy(scene, upstreams, *options)) as through, LineClient(DIRECT) as direct:
-        assert {f"u{number}__echo" for number in range(upstreams)} <= _listed(through)
+        assert {f"u{number}__echo" for number in range(upstreams)} <= _listed_names(through)
         assert through.call("u0__echo", {}) == direct.call("echo", {})
         through.call_median("u0__echo", {}, WARM_UP)
         direct.call_median("echo", {}, WARM_UP)
@@ -90,39 +90,39 @@ def _both(scene: Scene, upstreams: int, *options: str) -> Generator[tuple[LineCl
 
 @contextmanager
 def _calls(upstreams: int, scene: Scene) -> Generator[Round]:
-    with _both(scene, upstreams) as (through, direct):
+    with _warm_clients(scene, upstreams) as (through, direct):
         yield lambda: Pair(through.call_median("u0__echo", {}, CALLS), direct.call_median("echo", {}, CALLS))
 
 
 @contextmanager
 def _large_result(scene: Scene) -> Generator[Round]:
-    with _both(scene, 1) as (through, direct):
+    with _warm_clients(scene, 1) as (through, direct):
         assert through.call("u0__big", BIG) == direct.call("big", BIG)
         yield lambda: Pair(through.timed_call("u0__big", BIG)[0], direct.timed_call("big", BIG)[0])
 
 
 @contextmanager
 def _lists(scene: Scene) -> Generator[Round]:
-    with _both(scene, 20, "--no-builtin-tools") as (through, direct):
-        assert len(_listed(through)) == 40
+    with _warm_clients(scene, 20, "--no-builtin-tools") as (through, direct):
+        assert len(_listed_names(through)) == 40
         yield lambda: Pair(_list_median(through), _list_median(direct))
 
 
 @contextmanager
 def _processes(scene: Scene) -> Generator[Round]:
     with LineClient(_proxy(scene, 20)) as client:
-        for number in range(20):  # a list alone may be that of the last run
+        for number in range(20):  # a list may come from the last run, without a process
             client.call(f"u{number}__echo", {})
         yield lambda: Pair(client.processes)
 
 
 @contextmanager
 def _start_beside_bad(scene: Scene) -> Generator[Round]:
-    """One upstream of twenty hangs, one ends: the answer to `initialize` beside a start in which all are healthy."""
-    healthy, spoiled = _proxy(scene, 20), _proxy(scene, 20, bad=True)
+    """Compare the answer to `initialize` with one hung and one crashed upstream to a start with healthy ones."""
+    healthy, with_bad_upstreams = _proxy(scene, 20), _proxy(scene, 20, bad=True)
 
     def one_round() -> Pair:
-        with LineClient(spoiled) as ours, LineClient(healthy) as theirs:
+        with LineClient(with_bad_upstreams) as ours, LineClient(healthy) as theirs:
             return Pair(ours.seconds_to_first_answer * 1000, theirs.seconds_to_first_answer * 1000)
 
     yield one_round
@@ -133,7 +133,7 @@ HUNG = 20
 
 @contextmanager
 def _first_list_of_hung(scene: Scene) -> Generator[Round]:
-    """Twenty upstreams that hang: the first list after `initialize`, from the last run; without one for comparison."""
+    """Measure the first list with twenty hung upstreams, with the lists stored by the last run and without them."""
     folder = scene.folder("proxy-hung")
     flag = folder / "hang"
     script = f'[ -e "{flag}" ] && exec sleep 600; exec "{BARE[0]}" "{BARE[1]}"'
@@ -150,49 +150,49 @@ def _first_list_of_hung(scene: Scene) -> Generator[Round]:
         start = scene.server(scene.scratch, "--config", str(config), "--no-builtin-tools")
         starts.append(Start(start.command, environment))
     with LineClient(starts[0]) as client:
-        assert len(_listed(client)) == 2 * HUNG
+        assert len(_listed_names(client)) == 2 * HUNG
         deadline = time.monotonic() + PATIENT_MS / 1000
         while len(list(folder.glob("state/coretools-mcp/lists/*.json"))) < HUNG and time.monotonic() < deadline:
             time.sleep(0.05)
     flag.touch()
 
-    def taken(start: Start, count: int) -> float:
+    def list_time(start: Start, count: int) -> float:
         with LineClient(start) as client:
-            began = time.perf_counter()
-            assert len(_listed(client)) == count
-            return (time.perf_counter() - began) * 1000
+            start_time = time.perf_counter()
+            assert len(_listed_names(client)) == count
+            return (time.perf_counter() - start_time) * 1000
 
     yield lambda: Pair(
-        taken(starts[0], 2 * HUNG), None, f"{taken(starts[1], 0):,.0f} ms without a catalogue, and empty"
+        list_time(starts[0], 2 * HUNG), None, f"{list_time(starts[1], 0):,.0f} ms without a catalogue, and empty"
     )
 
 
-def _until_told(client: LineClient, alias: str, state: str) -> None:
-    """Call a bad upstream until the answer tells how it stands; a busy machine starts twenty programs slowly."""
+def _wait_for_state(client: LineClient, alias: str, state: str) -> None:
+    """Call a bad upstream until the answer names its state, because a busy machine starts twenty programs slowly."""
     deadline = time.monotonic() + PATIENT_MS / 1000
-    said = ""
-    while state not in said and time.monotonic() < deadline:
+    text = ""
+    while state not in text and time.monotonic() < deadline:
         client.write(client.tool_request(f"{alias}__echo", {}))
         result = json.loads(client.read())["result"]
         assert result["isError"]
-        said = result["content"][0]["text"]
-    assert state in said
+        text = result["content"][0]["text"]
+    assert state in text
 
 
 @contextmanager
 def _first_list_beside_bad(scene: Scene) -> Generator[Round]:
-    """The first list of the same start, beside the time that it may wait."""
+    """Compare the time until the first list of the same start with the time that it may wait."""
     start = _proxy(scene, 20, "--no-builtin-tools", bad=True, wait_ms=WAIT_MS)
 
     def one_round() -> Pair:
         with LineClient(start) as client:
-            began = time.perf_counter()
-            names = _listed(client)
-            taken = (time.perf_counter() - began) * 1000
+            start_time = time.perf_counter()
+            names = _listed_names(client)
+            duration = (time.perf_counter() - start_time) * 1000
             assert not {"hung__echo", "crashed__echo"} & names
-            _until_told(client, "hung", "connecting")
-            _until_told(client, "crashed", "ended")
-            return Pair(taken, WAIT_MS, f"{len(names)} of 36 tools in it")
+            _wait_for_state(client, "hung", "connecting")
+            _wait_for_state(client, "crashed", "ended")
+            return Pair(duration, WAIT_MS, f"{len(names)} of 36 tools in it")
 
     yield one_round
 
@@ -202,12 +202,12 @@ AT_ONCE = 8
 
 @contextmanager
 def _login(scene: Scene) -> Generator[Round]:
-    """Eight calls at once to one remote server: with the token of a login, and with one that stands in the settings."""
+    """Compare eight concurrent calls to a remote server: with the token of a login, and with one in the settings."""
     folder = scene.folder("proxy-login")
     state = folder / "state"
     with listening(Start([PYTHON, str(SERVERS / "sdk_streamable_http.py")])) as remote:
         url = f"http://127.0.0.1:{remote.address[1]}/mcp"
-        known = StoredLogin(
+        login = StoredLogin(
             resource=url,
             principal="",
             alias="login",
@@ -222,25 +222,25 @@ def _login(scene: Scene) -> Generator[Round]:
             token={"access_token": "bench", "token_type": "Bearer"},
             expires_at=time.time() + 86_400,
         )
-        TokenStore(str(state / "coretools-mcp")).write(known)
+        TokenStore(str(state / "coretools-mcp")).write(login)
         entry = {"httpUrl": url, "trust": True, "protocol": "legacy"}
         servers = {"login": entry, "header": {**entry, "headers": {"Authorization": "Bearer bench"}}}
         config = folder / "config.json"
         config.write_text(json.dumps({"mcpServers": servers, "proxy": {"firstListWait": PATIENT_MS}}))
         start = scene.server(scene.scratch, "--config", str(config), "--no-builtin-tools")
         with LineClient(Start(start.command, {**os.environ, "XDG_STATE_HOME": str(state)})) as client:
-            assert {f"{alias}__hello" for alias in servers} <= _listed(client)
+            assert {f"{alias}__hello" for alias in servers} <= _listed_names(client)
 
-            def taken(alias: str) -> float:
+            def time_per_batch(alias: str) -> float:
                 return 1000 * AT_ONCE / client.calls_per_second(f"{alias}__hello", {"name": "x"}, CALLS, AT_ONCE)
 
             for alias in servers:
-                taken(alias)
-            yield lambda: Pair(taken("login"), taken("header"))
+                time_per_batch(alias)
+            yield lambda: Pair(time_per_batch("login"), time_per_batch("header"))
 
 
-def _row(name: str, bar: float, opened: Opener) -> Row:
-    return Row(f"proxy: {name}", bar, opened)
+def _row(name: str, bar: float, open_row: Opener) -> Row:
+    return Row(f"proxy: {name}", bar, open_row)
 
 
 ROWS = (

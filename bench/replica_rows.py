@@ -1,4 +1,4 @@
-"""Three replicas behind HAProxy: what gets lost, what counts twice, and what it costs that they share a store."""
+"""Three replicas behind HAProxy: lost calls, answers that count twice, and the cost of the shared store."""
 
 from __future__ import annotations
 
@@ -43,64 +43,64 @@ def _replicas(scene: Scene, name: str, *, shares: bool) -> Generator[tuple[Repli
     folder = scene.folder(name)
     root = folder / "workspace"
     root.mkdir()
-    with replicas(folder, root, UNASKED, shares=shares, store_options=AS_DEPLOYED) as all_of_them:
-        yield all_of_them, root
+    with replicas(folder, root, UNASKED, shares=shares, store_options=AS_DEPLOYED) as cluster:
+        yield cluster, root
 
 
 def _row_of(name: str, work: Callable[[Replicas, Path], Coroutine[Any, Any, Pair]]) -> Callable[[Scene], Any]:
     @contextmanager
-    def opened(scene: Scene) -> Generator[Round]:
-        with _replicas(scene, name, shares=True) as (all_of_them, root):
-            yield lambda: asyncio.run(work(all_of_them, root))
+    def open_row(scene: Scene) -> Generator[Round]:
+        with _replicas(scene, name, shares=True) as (cluster, root):
+            yield lambda: asyncio.run(work(cluster, root))
 
-    return opened
+    return open_row
 
 
-async def _sessions(all_of_them: Replicas, _root: Path) -> Pair:
-    """Each makes three calls, all at once with those of the others."""
-    worked = [True] * SESSIONS
+async def _sessions(cluster: Replicas, _root: Path) -> Pair:
+    """Let all sessions make three calls each, at the same time."""
+    is_ok = [True] * SESSIONS
     async with AsyncExitStack() as stack:
-        ways = [
+        lanes = [
             await stack.enter_async_context(
-                open_lane("session", all_of_them.url, str(number), TOKENS["ada"], (), f"127.0.0.{number + 1}")
+                open_lane("session", cluster.url, str(number), TOKENS["ada"], (), f"127.0.0.{number + 1}")
             )
             for number in range(SESSIONS)
         ]
         for _ in range(3):
-            results = await asyncio.gather(*(way.call(PLAIN["name"], **PLAIN["arguments"]) for way in ways))
-            worked = [before and has_succeeded(result) for before, result in zip(worked, results, strict=True)]
-    return Pair(sum(worked))
+            results = await asyncio.gather(*(session.call(PLAIN["name"], **PLAIN["arguments"]) for session in lanes))
+            is_ok = [was_ok and has_succeeded(result) for was_ok, result in zip(is_ok, results, strict=True)]
+    return Pair(sum(is_ok))
 
 
-async def _questions(all_of_them: Replicas, root: Path) -> Pair:
-    urls = list(all_of_them.urls.values())
-    done = 0
+async def _questions(cluster: Replicas, root: Path) -> Pair:
+    urls = list(cluster.urls.values())
+    count = 0
     for number in range(QUESTIONS):
         (root / "new.txt").unlink(missing_ok=True)
         async with connection(urls[number % 3]) as first, connection(urls[(number + 1) % 3]) as second:
-            done += has_succeeded(await result_over(second, with_answers(TOOL, await result_over(first, TOOL))))
-    return Pair(done)
+            count += has_succeeded(await result_over(second, with_answers(TOOL, await result_over(first, TOOL))))
+    return Pair(count)
 
 
-async def _races(all_of_them: Replicas, root: Path) -> Pair:
-    """How many answers did not count once, of those that all replicas are sent at the same time."""
-    wrong = 0
+async def _races(cluster: Replicas, root: Path) -> Pair:
+    """Send each answer to all replicas at once, and count the answers that were not accepted exactly once."""
+    failures = 0
     async with AsyncExitStack() as stack:
-        wires = [await stack.enter_async_context(connection(url)) for url in all_of_them.urls.values()]
+        wires = [await stack.enter_async_context(connection(url)) for url in cluster.urls.values()]
         for number in range(RACES):
             (root / "new.txt").unlink(missing_ok=True)
-            again = with_answers(TOOL, await result_over(wires[number % 3], TOOL))
-            results = await asyncio.gather(*(result_over(wire, again) for wire in wires))
-            wrong += sum(map(has_succeeded, results)) != 1
-    return Pair(wrong)
+            answer = with_answers(TOOL, await result_over(wires[number % 3], TOOL))
+            results = await asyncio.gather(*(result_over(wire, answer) for wire in wires))
+            failures += sum(map(has_succeeded, results)) != 1
+    return Pair(failures)
 
 
-async def _restart(all_of_them: Replicas, root: Path) -> Pair:
-    """How many calls of a rolling restart were not answered, or not done once."""
+async def _restart(cluster: Replicas, root: Path) -> Pair:
+    """Count the calls during a rolling restart that were not answered, or not executed exactly once."""
     ledger = root / "ledger.txt"
     callers = [
         Caller(
-            all_of_them.url,
+            cluster.url,
             f"127.0.0.{number + 1}",
             f"caller{number}",
             ledger,
@@ -109,44 +109,52 @@ async def _restart(all_of_them: Replicas, root: Path) -> Pair:
         )
         for number in range(CLIENTS)
     ]
-    await restart_under(callers, all_of_them)
-    lost = [each for caller in callers for each in caller.lost_calls]
-    done = Counter(call for caller in callers for call in caller.completed_calls)
-    deeds = Counter(ledger.read_text().split())
-    wrong = (done - deeds) + (deeds - done)  # told and not done, or done and not told, or done twice
-    begun = sum(caller.session_count for caller in callers if caller.session_count) - CLIENTS // 2
-    note = f"{done.total():,} calls, {begun} sessions begun again{f'; first lost: {lost[0][:200]}' if lost else ''}"
-    return Pair(len(lost) + wrong.total(), note=note)
+    await restart_under(callers, cluster)
+    lost_calls = [call for caller in callers for call in caller.lost_calls]
+    reported_calls = Counter(call for caller in callers for call in caller.completed_calls)
+    executed_calls = Counter(ledger.read_text().split())
+    # Calls that were reported but not executed, or executed but not reported, or executed twice
+    mismatches = (reported_calls - executed_calls) + (executed_calls - reported_calls)
+    reopened_sessions = sum(caller.session_count for caller in callers if caller.session_count) - CLIENTS // 2
+    first_lost = f"; first lost: {lost_calls[0][:200]}" if lost_calls else ""
+    note = f"{reported_calls.total():,} calls, {reopened_sessions} sessions begun again{first_lost}"
+    return Pair(len(lost_calls) + mismatches.total(), note=note)
 
 
-def _cost(times: int, one: Callable[[Connection], Awaitable[object]], *, is_difference: bool) -> Callable[[Scene], Any]:
-    """The same at a replica with a store and at one without, in turn."""
+def _cost(
+    times: int, call_once: Callable[[Connection], Awaitable[object]], *, is_difference: bool
+) -> Callable[[Scene], Any]:
+    """Alternate between a replica with a shared store and one without."""
 
     async def in_turn(urls: tuple[str, str]) -> Pair:
-        taken: list[list[float]] = [[], []]
-        async with connection(urls[0]) as shared, connection(urls[1]) as alone:
+        durations: list[list[float]] = [[], []]
+        async with connection(urls[0]) as shared_cluster, connection(urls[1]) as single_cluster:
             for number in range(WARMING + times):
                 for side in (0, 1) if number % 2 else (1, 0):
-                    started = time.perf_counter()
-                    await one((shared, alone)[side])
+                    start = time.perf_counter()
+                    await call_once((shared_cluster, single_cluster)[side])
                     if number >= WARMING:
-                        taken[side].append((time.perf_counter() - started) * 1000)
-        mine, theirs = map(statistics.median, taken)
-        return Pair(mine - theirs, note=f"{mine:.3f} : {theirs:.3f} ms") if is_difference else Pair(mine, theirs)
+                        durations[side].append((time.perf_counter() - start) * 1000)
+        own_median, other_median = map(statistics.median, durations)
+        return (
+            Pair(own_median - other_median, note=f"{own_median:.3f} : {other_median:.3f} ms")
+            if is_difference
+            else Pair(own_median, other_median)
+        )
 
     @contextmanager
-    def opened(scene: Scene) -> Generator[Round]:
+    def open_row(scene: Scene) -> Generator[Round]:
         with (
-            _replicas(scene, "shared", shares=True) as (shared, _),
-            _replicas(scene, "alone", shares=False) as (alone, _),
+            _replicas(scene, "shared", shares=True) as (shared_cluster, _),
+            _replicas(scene, "alone", shares=False) as (single_cluster, _),
         ):
-            yield lambda: asyncio.run(in_turn((shared.urls["r1"], alone.urls["r1"])))
+            yield lambda: asyncio.run(in_turn((shared_cluster.urls["r1"], single_cluster.urls["r1"])))
 
-    return opened
+    return open_row
 
 
 async def _question(wire: Connection) -> None:
-    """A no does all that a yes does, but write a file."""
+    """Answer a question with no: this does the same work as a yes, except for writing the file."""
     assert (await result_over(wire, with_answers(TOOL, await result_over(wire, TOOL), "deny")))["isError"]
 
 

@@ -1,4 +1,4 @@
-"""What one figure of the bench is, and what it is measured with."""
+"""The rows of the benchmark, and the means to measure them."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from bench.line_client import Start
-from bench.trees import Tree, ready
+from bench.trees import Tree, built_tree
 
 PYTHON = sys.executable
 ROOT = Path(__file__).resolve().parent.parent
@@ -22,12 +22,12 @@ SERVERS = ROOT / "bench" / "servers"
 
 
 class Pair(NamedTuple):
-    """One round.
+    """The result of one round.
 
     Args:
-        ours: Our figure, in the unit of the row.
-        theirs: The floor's, or another server's; `None` where the figure counts by itself.
-        note: What people should know besides.
+        ours: Our value, in the unit of the row.
+        theirs: The value of the floor or of another server; `None` if there is nothing to compare with.
+        note: A note for people.
     """
 
     ours: float
@@ -36,12 +36,12 @@ class Pair(NamedTuple):
 
     @property
     def value(self) -> float:
-        """What the bar is for: the ratio, or our figure where there is nothing beside it."""
+        """The value to compare with the bar: the ratio, or our value if there is no other."""
         return self.ours if self.theirs is None else self.ours / self.theirs
 
 
 Round = Callable[[], Pair]
-"""Measures one round, ours and theirs in turn."""
+"""Measures one round: our server and the other in turn."""
 
 MEGABYTE = 1_000_000
 
@@ -52,49 +52,48 @@ class NotRunError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Scene:
-    """What rows are measured with.
+    """The environment of the measurements.
 
     Args:
-        trees: The folder that keeps the trees.
-        scratch: An empty folder that goes away at the end.
+        trees: The folder that stores the trees.
+        scratch: An empty folder that is deleted at the end.
     """
 
     trees: Path
     scratch: Path
 
     def tree(self, tree: Tree) -> Path:
-        """The folder of a tree."""
-        return ready(tree, self.trees)
+        """Return the folder of a tree."""
+        return built_tree(tree, self.trees)
 
     def folder(self, name: str) -> Path:
-        """A new folder for the files of one row."""
+        """Return a new folder for the files of one row."""
         folder = self.scratch / name
         shutil.rmtree(folder, ignore_errors=True)
         folder.mkdir()
         return folder
 
     def server(self, workspace: Path, *options: str, python: str = PYTHON) -> Start:
-        """Our server as it is installed, over stdio."""
+        """Return the command of our server over stdio."""
         return Start([python, str(LAUNCHER), "serve", "--workspace", str(workspace), *options])
 
 
 Opener = Callable[[Scene], AbstractContextManager[Round]]
-"""Prepares the measuring of a row for as long as the context lasts."""
+"""A context manager that prepares the measurement of a row, and yields a function for one round."""
 
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One figure.
+    """One row of the benchmark.
 
     Args:
-        name: What is measured, and beside what.
-        bar: What the median of its rounds must reach.
-        open: Prepares the measuring (starts servers, makes files, checks once that the answers are right) for as long
-            as the context lasts.
-        unit: Of the figures of both sides.
+        name: What is measured, and what it is compared with.
+        bar: The limit for the median of the rounds.
+        open: A context manager that starts servers, makes files, and checks once that the answers are right.
+        unit: Unit of the values of both sides.
         at_least: Whether more is better.
-        informative: Whether a missed bar is only shown.
-        most_rounds: For rows whose one round is many measurements already.
+        informative: Whether a missed bar is only shown and is no failure.
+        most_rounds: Maximum number of rounds, for rows whose rounds consist of many measurements.
     """
 
     name: str
@@ -106,38 +105,38 @@ class Row:
     most_rounds: int | None = None
 
     def measure(self, scene: Scene, rounds: int) -> list[Pair]:
-        """All rounds of this row."""
+        """Measure all rounds of this row."""
         with self.open(scene) as one_round:
             return [one_round() for _ in range(min(rounds, self.most_rounds or rounds))]
 
     def is_met(self, value: float) -> bool:
-        """Whether a median is good enough."""
+        """Return whether a median is good enough."""
         return value >= self.bar if self.at_least else value <= self.bar
 
 
 def in_turn(ours: Callable[[], float], theirs: Callable[[], object], times: int = 1) -> Pair:
-    """One round: ours and theirs alternating, the median of each.
+    """Measure one round: alternate between ours and theirs, and return the medians.
 
     Args:
-        ours: Milliseconds of one call.
-        theirs: The floor; the clock runs while it does.
-        times: How often each; more than once for what takes only a few milliseconds.
+        ours: Returns the milliseconds of one call.
+        theirs: The floor, which is timed here.
+        times: Number of repetitions; more than one for work of only a few milliseconds.
     """
-    mine: list[float] = []
+    own_times: list[float] = []
     floors: list[float] = []
     for _ in range(times):
-        mine.append(ours())
-        started = time.perf_counter()
+        own_times.append(ours())
+        start = time.perf_counter()
         theirs()
-        floors.append((time.perf_counter() - started) * 1000)
-    return Pair(statistics.median(mine), statistics.median(floors))
+        floors.append((time.perf_counter() - start) * 1000)
+    return Pair(statistics.median(own_times), statistics.median(floors))
 
 
 def memory_of(pid: int, figure: str) -> float:
-    """Megabytes of a process: `VmRSS` is what it has in memory, `VmHWM` the most it had since the last reset.
+    """Return a memory figure of a process in megabytes: `VmRSS` is current, `VmHWM` the peak since the last reset.
 
     Raises:
-        NotRunError: Only Linux tells it.
+        NotRunError: This system is not Linux.
     """
     if sys.platform != "linux":
         raise NotRunError("memory is measured on Linux only")
@@ -146,12 +145,12 @@ def memory_of(pid: int, figure: str) -> float:
 
 
 def ripgrep() -> str:
-    """The ripgrep to measure against: the one our server finds, too.
+    """Return the path of the ripgrep to compare with, which our server also finds.
 
     Raises:
-        NotRunError: There is none.
+        NotRunError: There is no ripgrep.
     """
-    found = shutil.which("rg") or shutil.which("rg", path=str(Path(PYTHON).parent))
-    if found is None:
+    path = shutil.which("rg") or shutil.which("rg", path=str(Path(PYTHON).parent))
+    if path is None:
         raise NotRunError("there is no ripgrep on this machine")
-    return found
+    return path

@@ -1,4 +1,4 @@
-"""Finding files and text in trees of 50, 5,000 and 150,000 files, beside ripgrep's own process."""
+"""Finding files and text in trees of 50, 5,000 and 150,000 files, compared with ripgrep as a process."""
 
 from __future__ import annotations
 
@@ -14,21 +14,21 @@ from bench.rows import Opener, Round, Row, Scene, in_turn, ripgrep
 from bench.trees import FREQUENT, HUGE, LARGE, RARE, SMALL, Tree
 
 GREP_CAP = 100
-"""Matches of one answer of ours: the default of `limits.grepMatches`."""
+"""Matches in one answer of our server: the default of `limits.grepMatches`."""
 
 TIMES_SMALL = 20
-"""A call in the small tree takes a millisecond or two."""
+"""Repetitions in the small tree, in which a call takes a millisecond or two."""
 
 
 def files_by_time(program: str, folder: Path) -> list[str]:
-    """The floor of `glob`: ripgrep's list, a stat of each and a sort, as a script would do it."""
+    """The floor of `glob`: ripgrep's list, a stat of each file, and a sort, as in a script."""
     output = subprocess.run(
         [program, "--no-config", "--files", "-0", "-g", "*.ts"], cwd=folder, check=True, stdout=subprocess.PIPE
     ).stdout
     paths = [os.path.join(folder, os.fsdecode(name)) for name in output.split(b"\0") if name]
-    dated = [(-os.stat(path).st_mtime, path) for path in paths]
-    dated.sort()
-    return [path for _, path in dated]
+    dated_paths = [(-os.stat(path).st_mtime, path) for path in paths]
+    dated_paths.sort()
+    return [path for _, path in dated_paths]
 
 
 def matching_lines(program: str, folder: Path, *arguments: str) -> list[bytes]:
@@ -38,7 +38,7 @@ def matching_lines(program: str, folder: Path, *arguments: str) -> list[bytes]:
 
 
 def first_lines(program: str, folder: Path, pattern: str, count: int) -> list[bytes]:
-    """The floor of a search that ends with the last line wanted: ripgrep, killed then."""
+    """The floor of a search with a limit: ripgrep, killed after the last line that is needed."""
     command = [program, "--no-config", "-n", pattern, "."]
     with subprocess.Popen(command, cwd=folder, stdout=subprocess.PIPE) as process:
         assert process.stdout is not None
@@ -48,32 +48,32 @@ def first_lines(program: str, folder: Path, pattern: str, count: int) -> list[by
 
 
 def _one_process(program: str, folder: Path) -> None:
-    """One start of ripgrep: it lists the files."""
+    """Run ripgrep once to list the files."""
     subprocess.run([program, "--no-config", "--files", "-g", "*.ts"], cwd=folder, check=True, stdout=subprocess.PIPE)
 
 
 def _check_glob(result: Mapping[str, Any], expected: Sequence[str]) -> None:
-    found = result["structuredContent"]
-    assert found["total"] == len(expected), (found["total"], len(expected))
-    assert set(found["files"]) <= set(expected)
+    content = result["structuredContent"]
+    assert content["total"] == len(expected), (content["total"], len(expected))
+    assert set(content["files"]) <= set(expected)
 
 
 def _glob(tree: Tree, *, of_process: bool = False) -> Opener:
     @contextmanager
-    def opened(scene: Scene) -> Generator[Round]:
+    def open_row(scene: Scene) -> Generator[Round]:
         folder, program = scene.tree(tree), ripgrep()
         with LineClient(scene.server(folder)) as client:
 
-            def ours() -> float:
+            def own_time() -> float:
                 return client.timed_call("glob", {"pattern": "**/*.ts"})[0]
 
             def floor() -> object:
                 return _one_process(program, folder) if of_process else files_by_time(program, folder)
 
             _check_glob(client.timed_call("glob", {"pattern": "**/*.ts"})[1], files_by_time(program, folder))
-            yield lambda: in_turn(ours, floor, TIMES_SMALL if tree is SMALL else 1)
+            yield lambda: in_turn(own_time, floor, TIMES_SMALL if tree is SMALL else 1)
 
-    return opened
+    return open_row
 
 
 def _check_grep(result: Mapping[str, Any], expected: int) -> None:
@@ -82,22 +82,22 @@ def _check_grep(result: Mapping[str, Any], expected: int) -> None:
 
 
 def _grep(tree: Tree, pattern: str, *options: str, cap: int | None = None) -> Opener:
-    """A search.
+    """Prepare a search.
 
     Args:
-        tree: Where.
-        pattern: What.
-        options: Of ripgrep's process.
-        cap: How many lines the floor reads before it ends its process; `None` for all.
+        tree: The tree to search.
+        pattern: The pattern to search for.
+        options: Options of ripgrep.
+        cap: Number of lines after which the floor kills ripgrep; `None` for all lines.
     """
 
     @contextmanager
-    def opened(scene: Scene) -> Generator[Round]:
+    def open_row(scene: Scene) -> Generator[Round]:
         folder, program = scene.tree(tree), ripgrep()
         arguments = {"pattern": pattern, "case_sensitive": "-i" not in options}
         with LineClient(scene.server(folder)) as client:
 
-            def ours() -> float:
+            def own_time() -> float:
                 return client.timed_call("grep_search", arguments)[0]
 
             def floor() -> list[bytes]:
@@ -106,9 +106,9 @@ def _grep(tree: Tree, pattern: str, *options: str, cap: int | None = None) -> Op
                 return matching_lines(program, folder, *options, pattern)
 
             _check_grep(client.timed_call("grep_search", arguments)[1], len(floor()))
-            yield lambda: in_turn(ours, floor, TIMES_SMALL if tree is SMALL else 1)
+            yield lambda: in_turn(own_time, floor, TIMES_SMALL if tree is SMALL else 1)
 
-    return opened
+    return open_row
 
 
 ROWS = (

@@ -1,4 +1,4 @@
-"""Running commands, beside what the operating system asks for it."""
+"""Running commands, compared with the cost of the operating system."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ OUTPUT_BYTES = 50_000_000
 BLOCK_BYTES = 1 << 20
 SHOWN_BYTES = 40_000
 SPILL_BYTES = 64 << 20
-"""What a result shows of an output, and what its file holds at most (the server's limits)."""
+"""The server's limits for the output in a result, and for the file with the whole output."""
 
-ANALYSED = " && ".join(f"git log -{number} -- file{number}.py" for number in range(30_000))
-"""One megabyte of small commands."""
+LONG_COMMAND = " && ".join(f"git log -{number} -- file{number}.py" for number in range(30_000))
+"""One megabyte of short commands."""
 
 
 def _settings(scene: Scene, sandbox: str) -> list[str]:
@@ -35,8 +35,8 @@ def _settings(scene: Scene, sandbox: str) -> list[str]:
     return ["--config", str(path), "--approval-mode", "yolo"]
 
 
-def _spawned() -> None:
-    """The floor of a command: the shell is started and waited for."""
+def _spawn_shell() -> None:
+    """The floor of a command: start the shell, and wait for it."""
     os.waitpid(os.posix_spawn(BASH, [BASH, "-c", "true"], os.environ), 0)
 
 
@@ -50,7 +50,7 @@ def _true(scene: Scene) -> Generator[Round]:
             client.call(SHELL, NOTHING)
 
         def floor() -> None:
-            _spawned()
+            _spawn_shell()
             client.call("read_file", small)
 
         yield lambda: in_turn(lambda: client.timed_call(SHELL, NOTHING)[0], floor, CALLS)
@@ -60,39 +60,39 @@ def _true(scene: Scene) -> Generator[Round]:
 def _sandbox(scene: Scene) -> Generator[Round]:
     folder = scene.folder("sandbox")
     with (
-        LineClient(scene.server(folder, *_settings(scene, "off"))) as plain,
-        LineClient(scene.server(folder, *_settings(scene, "required"))) as confined,
+        LineClient(scene.server(folder, *_settings(scene, "off"))) as plain_client,
+        LineClient(scene.server(folder, *_settings(scene, "required"))) as sandboxed_client,
     ):
-        for client in (plain, confined):
+        for client in (plain_client, sandboxed_client):
             for _ in range(5):
                 client.call(SHELL, NOTHING)
 
         def one_round() -> Pair:
-            mine = [confined.timed_call(SHELL, NOTHING)[0] for _ in range(CALLS // 2)]
-            theirs = [plain.timed_call(SHELL, NOTHING)[0] for _ in range(CALLS // 2)]
-            return Pair(statistics.median(mine) - statistics.median(theirs))
+            sandboxed_times = [sandboxed_client.timed_call(SHELL, NOTHING)[0] for _ in range(CALLS // 2)]
+            plain_times = [plain_client.timed_call(SHELL, NOTHING)[0] for _ in range(CALLS // 2)]
+            return Pair(statistics.median(sandboxed_times) - statistics.median(plain_times))
 
         yield one_round
 
 
-def _read_and_spilled(source: Path, spill: Path) -> None:
-    """The floor of a long output: a pipe is read, both ends are kept, and all of it goes to a file."""
-    reading, writing = os.pipe()
-    actions = [(os.POSIX_SPAWN_DUP2, writing, 1)]
+def _read_and_spill(source: Path, spill: Path) -> None:
+    """The floor of a long output: read a pipe, keep both ends, and write everything to a file."""
+    read_end, write_end = os.pipe()
+    actions = [(os.POSIX_SPAWN_DUP2, write_end, 1)]
     pid = os.posix_spawn("/bin/cat", ["cat", str(source)], os.environ, file_actions=actions)
-    os.close(writing)
-    head, tail, kept = b"", deque[bytes](), 0
+    os.close(write_end)
+    head, tail, file_bytes = b"", deque[bytes](), 0
     with spill.open("wb", buffering=0) as file:
-        while block := os.read(reading, BLOCK_BYTES):
+        while block := os.read(read_end, BLOCK_BYTES):
             head = head or block[:SHOWN_BYTES]
             tail.append(block)
             if len(tail) > 1 and sum(map(len, tail)) > SHOWN_BYTES + BLOCK_BYTES:
                 tail.popleft()
-            if kept < SPILL_BYTES:
-                kept += file.write(block) or 0
-    os.close(reading)
+            if file_bytes < SPILL_BYTES:
+                file_bytes += file.write(block) or 0
+    os.close(read_end)
     os.waitpid(pid, 0)
-    assert kept == OUTPUT_BYTES
+    assert file_bytes == OUTPUT_BYTES
 
 
 @contextmanager
@@ -102,19 +102,19 @@ def _long_output(scene: Scene) -> Generator[Round]:
     source.write_bytes((b"a line of an output that is far too long for a model to read it\n" * 800_000)[:OUTPUT_BYTES])
     with LineClient(scene.server(folder, *_settings(scene, "off"))) as client:
         command = {"command": f"cat {source}"}
-        before = memory_of(client.pid, "VmHWM")
+        baseline = memory_of(client.pid, "VmHWM")
         result = client.call(SHELL, command)
         assert result["_meta"]["coretools-mcp/facts"]["outputBytes"] == OUTPUT_BYTES
-        grown = memory_of(client.pid, "VmHWM") - before
-        assert grown < 8, f"the server grew by {grown:.1f} MB"
+        growth = memory_of(client.pid, "VmHWM") - baseline
+        assert growth < 8, f"the server grew by {growth:.1f} MB"
 
         def one_round() -> Pair:
             pair = in_turn(
                 lambda: client.timed_call(SHELL, command)[0],
-                lambda: _read_and_spilled(source, scene.scratch / "spill"),
+                lambda: _read_and_spill(source, scene.scratch / "spill"),
                 3,
             )
-            return pair._replace(note=f"{grown:.1f} MB more memory at its peak")
+            return pair._replace(note=f"{growth:.1f} MB more memory at its peak")
 
         yield one_round
 
@@ -126,20 +126,20 @@ def _cancelled(scene: Scene) -> Generator[Round]:
         client.call(SHELL, NOTHING)
 
         def one_round() -> Pair:
-            mark = folder / "running"
-            mark.unlink(missing_ok=True)
-            command = f"trap '' TERM; (setsid sleep 300 &) ; echo $$ > {mark}; while :; do sleep 1; done"
+            marker = folder / "running"
+            marker.unlink(missing_ok=True)
+            command = f"trap '' TERM; (setsid sleep 300 &) ; echo $$ > {marker}; while :; do sleep 1; done"
             client.write(client.tool_request(SHELL, {"command": command}))
             number = client.last_id
-            while not (mark.exists() and mark.read_text()):
+            while not (marker.exists() and marker.read_text()):
                 time.sleep(0.005)
-            shell = int(mark.read_text())
+            shell = int(marker.read_text())
             notification = {"method": "notifications/cancelled", "params": {"requestId": number}}
-            started = time.perf_counter()
+            start = time.perf_counter()
             client.write(json.dumps({"jsonrpc": "2.0", **notification}).encode() + b"\n")
             while _runs(shell):
                 time.sleep(0.001)
-            return Pair((time.perf_counter() - started) * 1000)
+            return Pair((time.perf_counter() - start) * 1000)
 
         yield one_round
 
@@ -159,9 +159,9 @@ def _analysis(scene: Scene) -> Generator[Round]:
     read_command("true")
 
     def one_round() -> Pair:
-        started = time.perf_counter()
-        read_command(ANALYSED)
-        return Pair((time.perf_counter() - started) * 1000)
+        start = time.perf_counter()
+        read_command(LONG_COMMAND)
+        return Pair((time.perf_counter() - start) * 1000)
 
     yield one_round
 

@@ -1,6 +1,6 @@
-"""Source trees to search: the same files with the same bytes on every machine, built once and kept between runs.
+"""Source trees to search: the same files with the same content on every machine, built once and kept between runs.
 
-python bench/trees.py [--trees DIR]     builds what is missing and prints where it is
+python bench/trees.py [--trees DIR]     builds missing trees, and prints their folders
 """
 
 from __future__ import annotations
@@ -18,22 +18,22 @@ from pathlib import Path
 
 SEED = 2026
 VERSION = 1
-"""Raise it with every change of what is generated: kept trees of another version are not used."""
+"""Increase it with every change of the generated content: trees of other versions are not used."""
 
 RARE = "retryBudgetExhausted"
-"""Stands on one line of each of `RARE_FILES` files; `retryBudget` alone is an everyday word."""
+"""Occurs on one line of each of `RARE_FILES` files; `retryBudget` alone is a common word."""
 
 RARE_FILES = 9
-"""Or every file, in a tree that has fewer."""
+"""In a tree with fewer files, every file has it."""
 
 FREQUENT = "const"
-"""Stands on several lines of nearly every file."""
+"""Occurs on several lines of nearly every file."""
 
 BODIES = 64
-"""Different file contents; what tells files apart is their first line."""
+"""Number of different file bodies. Only the first line of each file is unique."""
 
 FIRST_DAY = 1_577_836_800
-"""The first second of 2020. Files are dated within the three years after it, so none counts as recently changed."""
+"""The first second of 2020. File dates are within three years after it, so that no file counts as recently changed."""
 
 THREE_YEARS = 3 * 365 * 24 * 60 * 60
 
@@ -50,7 +50,7 @@ FOLDERS = (  # noqa: SIM905 - as above
     "src/core/io/net src/services tests/ui src/types docs/guides src/tools/web src/ui/hooks src/services/auth "
     "src/ui/parts/lists tests/tools src/core/state config src/commands"
 ).split()
-"""In every package; a tree takes as many as it needs."""
+"""Folders of each package; a tree uses as many as it needs."""
 
 SHAPES = (
     "  const {a} = await {b}.{c}({d});",
@@ -70,16 +70,16 @@ SHAPES = (
 
 @dataclass(frozen=True, slots=True)
 class Tree:
-    """What a tree is made of.
+    """The description of a tree.
 
     Args:
-        name: Its folder.
-        packages: Folders in it that are laid out alike, each with an ignore file of its own.
-        folders: How many of `FOLDERS` a package has.
-        typescript: `*.ts` files that no ignore file hides.
-        others: All other files that none hides, besides the ignore files.
-        ignored: Files in folders that ignore files hide, `*.ts` among them.
-        lines: The least and the most lines of a file.
+        name: Name of its folder.
+        packages: Number of packages: folders with the same layout and their own ignore file.
+        folders: Number of `FOLDERS` in each package.
+        typescript: Number of `*.ts` files that are not ignored.
+        others: Number of other files that are not ignored, without the ignore files.
+        ignored: Number of files in ignored folders, some of them `*.ts`.
+        lines: Minimum and maximum number of lines per file.
     """
 
     name: str
@@ -92,7 +92,7 @@ class Tree:
 
     @property
     def kept(self) -> int:
-        """Files that a search comes by."""
+        """The number of files that a search visits."""
         return self.typescript + self.others
 
 
@@ -102,39 +102,41 @@ HUGE = Tree("huge", 120, 24, 12_000, 18_000, 120_000, (10, 80))
 TREES = (SMALL, LARGE, HUGE)
 
 IGNORED_FOLDERS = ("node_modules/{word}/lib", "dist/{word}", "build/{word}", "vendor/{word}/src")
-"""By package: the first is hidden by the ignore file at the top, the others by the package's own."""
+"""Ignored folders: the first by the top ignore file, the others by that of the package."""
 
 PACKAGE_IGNORE = "# what is built\n/dist/\nbuild/\nvendor\n*.log\n!keep.log\n"
 TOP_IGNORE = "node_modules/\n.venv/\n*.tmp\n.DS_Store\ncoverage/**\n"
 
 
-def keeping_folder(chosen: Path | None = None) -> Path:
-    """Where trees are kept: below the chosen folder, or the one for temporary files."""
-    base = chosen or Path(tempfile.gettempdir()) / f"coretools-bench-{os.getuid()}"
+def storage_folder(base_folder: Path | None = None) -> Path:
+    """Return the folder that stores trees: in the given folder, or in the folder for temporary files."""
+    base = base_folder or Path(tempfile.gettempdir()) / f"coretools-bench-{os.getuid()}"
     return base.resolve() / f"trees-{SEED}-{VERSION}"
 
 
-def ready(tree: Tree, base: Path) -> Path:
-    """The folder of a tree; built beside its place and renamed, so that it is there whole or not at all.
+def built_tree(tree: Tree, base: Path) -> Path:
+    """Return the folder of a tree, and build it first if necessary.
+
+    It is built in a temporary folder and renamed, so that the folder is complete or absent.
 
     Args:
-        tree: Which one.
-        base: The folder that keeps the trees.
+        tree: The tree.
+        base: The folder that stores the trees.
     """
-    place = base / tree.name
-    if place.is_dir():
-        return place
+    target_folder = base / tree.name
+    if target_folder.is_dir():
+        return target_folder
     base.mkdir(mode=0o700, parents=True, exist_ok=True)
-    print(f"building {tree.kept + tree.ignored:,} files in {place}", file=sys.stderr, flush=True)
-    beside = Path(tempfile.mkdtemp(prefix=f".{tree.name}-", dir=base))
+    print(f"building {tree.kept + tree.ignored:,} files in {target_folder}", file=sys.stderr, flush=True)
+    temporary_folder = Path(tempfile.mkdtemp(prefix=f".{tree.name}-", dir=base))
     try:
-        _build(tree, beside)
-        beside.rename(place)
+        _build(tree, temporary_folder)
+        temporary_folder.rename(target_folder)
     except BaseException as error:
-        shutil.rmtree(beside, ignore_errors=True)
-        if not (isinstance(error, OSError) and place.is_dir()):  # another run was quicker
+        shutil.rmtree(temporary_folder, ignore_errors=True)
+        if not (isinstance(error, OSError) and target_folder.is_dir()):  # another run was faster
             raise
-    return place
+    return target_folder
 
 
 def _build(tree: Tree, folder: Path) -> None:
@@ -146,7 +148,7 @@ def _build(tree: Tree, folder: Path) -> None:
     (git / "config").write_text("[core]\n\trepositoryformatversion = 0\n\tbare = false\n")
     _write(folder / ".gitignore", TOP_IGNORE.encode(), rng)
     for package in range(tree.packages):
-        _write(_made(folder / _package(package)) / ".gitignore", PACKAGE_IGNORE.encode(), rng)
+        _write(_create_folder(folder / _package(package)) / ".gitignore", PACKAGE_IGNORE.encode(), rng)
     bodies = [_body(rng, tree.lines) for _ in range(BODIES)]
     paths = list(_kept_paths(tree, rng))
     rare = set(rng.sample(paths, min(RARE_FILES, len(paths))))
@@ -154,16 +156,20 @@ def _build(tree: Tree, folder: Path) -> None:
         body = rng.choice(bodies)
         if path in rare:
             body += f"  throw new Error({RARE});\n".encode()
-        _write(_made(folder / path.rpartition("/")[0]) / path.rpartition("/")[2], f"// {path}\n".encode() + body, rng)
+        _write(
+            _create_folder(folder / path.rpartition("/")[0]) / path.rpartition("/")[2],
+            f"// {path}\n".encode() + body,
+            rng,
+        )
 
 
-_known: set[Path] = set()
+_created_folders: set[Path] = set()
 
 
-def _made(folder: Path) -> Path:
-    if folder not in _known:
+def _create_folder(folder: Path) -> Path:
+    if folder not in _created_folders:
         folder.mkdir(parents=True, exist_ok=True)
-        _known.add(folder)
+        _created_folders.add(folder)
     return folder
 
 
@@ -172,7 +178,7 @@ def _package(number: int) -> str:
 
 
 def _kept_paths(tree: Tree, rng: random.Random) -> Iterator[str]:
-    """The paths that a search comes by, spread evenly over the packages and unevenly over their folders."""
+    """Yield the paths that are not ignored, spread evenly over the packages and unevenly over their folders."""
     for number in range(tree.kept):
         suffix = "ts" if number < tree.typescript else OTHER_SUFFIXES[number % len(OTHER_SUFFIXES)]
         folder = FOLDERS[int(rng.triangular(0, tree.folders, 0))]
@@ -181,18 +187,18 @@ def _kept_paths(tree: Tree, rng: random.Random) -> Iterator[str]:
 
 def _ignored_paths(tree: Tree, rng: random.Random) -> Iterator[str]:
     for number in range(tree.ignored):
-        below = IGNORED_FOLDERS[number % len(IGNORED_FOLDERS)].format(word=rng.choice(WORDS[:20]))
+        folder = IGNORED_FOLDERS[number % len(IGNORED_FOLDERS)].format(word=rng.choice(WORDS[:20]))
         suffix = "ts" if number % 10 == 0 else "js"
-        yield f"{_package(number % tree.packages)}/{below}/{rng.choice(WORDS)}{number:06d}.{suffix}"
+        yield f"{_package(number % tree.packages)}/{folder}/{rng.choice(WORDS)}{number:06d}.{suffix}"
 
 
 def _body(rng: random.Random, lines: tuple[int, int]) -> bytes:
     count = int(rng.triangular(lines[0], lines[1], lines[0]))
-    written = (
+    lines_of_text = (
         rng.choice(SHAPES).format(a=rng.choice(WORDS), b=rng.choice(WORDS), c=rng.choice(WORDS), d=rng.choice(WORDS))
         for _ in range(count)
     )
-    return ("\n".join(written) + "\n").encode()
+    return ("\n".join(lines_of_text) + "\n").encode()
 
 
 def _write(path: Path, data: bytes, rng: random.Random) -> None:
@@ -207,11 +213,11 @@ def _write(path: Path, data: bytes, rng: random.Random) -> None:
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--trees", type=Path, metavar="DIR", help="where trees are kept between runs")
-    base = keeping_folder(parser.parse_args().trees)
+    parser.add_argument("--trees", type=Path, metavar="DIR", help="folder that keeps trees between runs")
+    base = storage_folder(parser.parse_args().trees)
     for tree in TREES:
-        started = time.perf_counter()
-        print(ready(tree, base), f"{time.perf_counter() - started:.1f} s")
+        start = time.perf_counter()
+        print(built_tree(tree, base), f"{time.perf_counter() - start:.1f} s")
     return 0
 
 

@@ -1,4 +1,4 @@
-"""Pages of the web, beside the quickest converter that is well kept and a client that checks nothing."""
+"""Web pages, compared with the fastest well-maintained converter and with a client that checks nothing."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ BASE = "https://example.org/wiki/page"
 
 
 def page(size: int) -> str:
-    """A page like an article: sections of prose with links, lists, tables and code."""
+    """Return a page like an article: sections of prose with links, lists, tables and code."""
     numbers = random.Random(1)
     words = ["".join(numbers.choices(string.ascii_lowercase, k=numbers.randint(2, 10))) for _ in range(3_000)]
 
@@ -54,12 +54,12 @@ def page(size: int) -> str:
 
 
 def _converted_ms(source: str) -> float:
-    started = time.perf_counter()
-    found = page_text(source, BASE, AbortSignal())
-    taken = time.perf_counter() - started
-    assert isinstance(found, PageText)
-    assert "](https://example.org/wiki/" in found.text or len(source) < 1_000
-    return taken * 1000
+    start = time.perf_counter()
+    result = page_text(source, BASE, AbortSignal())
+    seconds = time.perf_counter() - start
+    assert isinstance(result, PageText)
+    assert "](https://example.org/wiki/" in result.text or len(source) < 1_000
+    return seconds * 1000
 
 
 @contextmanager
@@ -73,14 +73,14 @@ def large_page(_scene: Scene) -> Generator[Round]:
 
 @contextmanager
 def small_page(_scene: Scene) -> Generator[Round]:
-    started = [sys.executable, "-P", "-S", "-c", "import re, html, urllib.parse"]
+    command = [sys.executable, "-P", "-S", "-c", "import re, html, urllib.parse"]
     yield lambda: in_turn(
-        lambda: _converted_ms("<p>Hello, <a href=/x>x</a>"), lambda: subprocess.run(started, check=True), 5
+        lambda: _converted_ms("<p>Hello, <a href=/x>x</a>"), lambda: subprocess.run(command, check=True), 5
     )
 
 
 class _Server(BaseHTTPRequestHandler):
-    """Sends the same bytes to everybody."""
+    """Sends the same bytes in every response."""
 
     body = b"x" * SENT_BYTES
 
@@ -96,7 +96,7 @@ class _Server(BaseHTTPRequestHandler):
 
 
 @contextmanager
-def opened(_scene: Scene) -> Generator[Round]:
+def fetch(_scene: Scene) -> Generator[Round]:
     import httpx
     from anyio.from_thread import start_blocking_portal
 
@@ -105,19 +105,19 @@ def opened(_scene: Scene) -> Generator[Round]:
     url = f"http://127.0.0.1:{server.server_port}/"
     opener = UrlOpener(WebRules(("127.0.0.1",), (server.server_port,)))
 
-    async def ours() -> float:
-        started = time.perf_counter()
-        got = await opener.open(WebRequest(url))
-        assert len(got.body) == SENT_BYTES
-        return (time.perf_counter() - started) * 1000
+    async def own_time() -> float:
+        start = time.perf_counter()
+        response = await opener.open(WebRequest(url))
+        assert len(response.body) == SENT_BYTES
+        return (time.perf_counter() - start) * 1000
 
-    async def theirs() -> None:
+    async def peer_request() -> None:
         async with httpx.AsyncClient(verify=False, trust_env=False) as client:  # noqa: S501 - nothing is encrypted
             assert len((await client.get(url)).content) == SENT_BYTES
 
     try:
         with start_blocking_portal() as portal:
-            yield lambda: in_turn(lambda: portal.call(ours), lambda: portal.call(theirs), 20)
+            yield lambda: in_turn(lambda: portal.call(own_time), lambda: portal.call(peer_request), 20)
     finally:
         server.shutdown()
         server.server_close()
@@ -126,6 +126,6 @@ def opened(_scene: Scene) -> Generator[Round]:
 ROWS = (
     Row("web: a page of 2.2 MB as text, beside html-to-markdown in its own process", 2.0, large_page),
     Row("web: a page of one line as text, beside the start of Python", 2.5, small_page),
-    Row("web: 100 kB over loopback with all checks, beside a client of httpx", 2.0, opened),
+    Row("web: 100 kB over loopback with all checks, beside a client of httpx", 2.0, fetch),
 )
-"""What fetching costs."""
+"""Converting and fetching pages."""

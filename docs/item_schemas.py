@@ -23,7 +23,7 @@ BY_NAME = frozenset({"properties", "$defs", "definitions"})  # the keys in these
 
 def without_descriptions(node: Any, *, is_map: bool = False) -> Any:
     if isinstance(node, list):
-        return [without_descriptions(each) for each in cast("list[Any]", node)]
+        return [without_descriptions(item) for item in cast("list[Any]", node)]
     if not isinstance(node, dict):
         return node
     return {
@@ -43,26 +43,28 @@ def references(node: Any) -> set[str]:
     return own.union(*map(references, fields.values()))
 
 
-def cut(schema: dict[str, Any]) -> dict[str, Any]:
+def reduce_schema(schema: dict[str, Any]) -> dict[str, Any]:
     """Return the definitions that items use."""
-    known, found = schema.get("$defs") or schema["definitions"], dict[str, Any]()
-    wanted = [name for name in (*ITEMS, *BLOCKS) if name in known]
-    while wanted:
-        if (name := wanted.pop()) not in found:
-            found[name] = without_descriptions(known[name])
-            wanted.extend(references(found[name]))
-    if "Annotations" in found and (told := found["Annotations"]["properties"].get("lastModified")):
-        told["format"] = "date-time"
-    return {name: found[name] for name in sorted(found)}
+    definitions, needed_definitions = schema.get("$defs") or schema["definitions"], dict[str, Any]()
+    names = [name for name in (*ITEMS, *BLOCKS) if name in definitions]
+    while names:
+        if (name := names.pop()) not in needed_definitions:
+            needed_definitions[name] = without_descriptions(definitions[name])
+            names.extend(references(needed_definitions[name]))
+    if "Annotations" in needed_definitions and (
+        last_modified := needed_definitions["Annotations"]["properties"].get("lastModified")
+    ):
+        last_modified["format"] = "date-time"
+    return {name: needed_definitions[name] for name in sorted(needed_definitions)}
 
 
 def main() -> None:
     schemas = sorted(Path(sys.argv[1]).glob("*.json"))
     if not schemas:
         sys.exit(f"there is no schema in {sys.argv[1]}")
-    kept = json.loads(TARGET.read_text("utf-8"))
-    kept["revisions"] = {path.stem: cut(json.loads(path.read_text("utf-8"))) for path in schemas}
-    TARGET.write_text(json.dumps(kept, separators=(",", ":")) + "\n", "utf-8")
+    content = json.loads(TARGET.read_text("utf-8"))
+    content["revisions"] = {path.stem: reduce_schema(json.loads(path.read_text("utf-8"))) for path in schemas}
+    TARGET.write_text(json.dumps(content, separators=(",", ":")) + "\n", "utf-8")
 
 
 if __name__ == "__main__":

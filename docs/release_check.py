@@ -39,32 +39,32 @@ def disagreements(texts: dict[str, str]) -> Iterator[str]:
     registry, manifest = json.loads(texts[REGISTRY]), json.loads(texts[MANIFEST])
     bundle: dict[str, Any] = tomllib.loads(texts[BUNDLE])["project"]
     (package,) = registry["packages"]
-    (needed,) = bundle["dependencies"]
+    (dependency,) = bundle["dependencies"]
     version, name, address = project["version"], project["name"], project["urls"]["Repository"]
-    owned = registry["name"]
-    for what, said, expected in (
+    server_name = registry["name"]
+    for label, value, expected in (
         (f"the newest version in {CHANGELOG}", _first(r"^## \[(\d.*?)\]", texts[CHANGELOG]), version),
         (f"the version in {CODE}", _first(r'^VERSION = "(.*?)"', texts[CODE]), version),
         (f"the version in {REGISTRY}", registry["version"], version),
         (f"the version of the package in {REGISTRY}", package["version"], version),
         (f"the version in {MANIFEST}", manifest["version"], version),
         (f"the version in {BUNDLE}", bundle["version"], version),
-        (f"what {BUNDLE} installs", needed, f"{name}[full]=={version}"),
+        (f"what {BUNDLE} installs", dependency, f"{name}[full]=={version}"),
         (f"the package in {REGISTRY}", package["identifier"], name),
         (f"the name in {MANIFEST}", manifest["name"], name),
-        (f"the name in {REGISTRY}, behind the slash", owned.rpartition("/")[2], name),
-        (f"the mcp-name in {README}", _first(r"<!-- mcp-name: (\S+) -->", texts[README]), owned),
-        (f"the label in {IMAGE}", _first(r'server\.name="(.*?)"', texts[IMAGE]), owned),
+        (f"the name in {REGISTRY}, behind the slash", server_name.rpartition("/")[2], name),
+        (f"the mcp-name in {README}", _first(r"<!-- mcp-name: (\S+) -->", texts[README]), server_name),
+        (f"the label in {IMAGE}", _first(r'server\.name="(.*?)"', texts[IMAGE]), server_name),
         (f"the repository in {REGISTRY}", registry["repository"]["url"], address),
         (f"the repository in {MANIFEST}", manifest["repository"]["url"], address),
     ):
-        if said != expected:
-            yield f"{what} is '{said}'; it must be '{expected}'"
+        if value != expected:
+            yield f"{label} is '{value}'; it must be '{expected}'"
 
 
 def _first(pattern: str, text: str) -> str:
-    found = re.search(pattern, text, re.MULTILINE)
-    return found[1] if found else "not there"
+    match = re.search(pattern, text, re.MULTILINE)
+    return match[1] if match else "not there"
 
 
 def placeholders(texts: dict[str, str]) -> Iterator[str]:

@@ -34,33 +34,36 @@ class _Generator(GenerateJsonSchema):
 
 def schema() -> dict[str, Any]:
     """Return the schema, with field docstrings as descriptions."""
-    made = models.Settings.model_json_schema(schema_generator=_Generator)
+    root_schema = models.Settings.model_json_schema(schema_generator=_Generator)
     sentences = docstrings()
-    definitions = cast("dict[str, dict[str, Any]]", made.pop("$defs"))
+    definitions = cast("dict[str, dict[str, Any]]", root_schema.pop("$defs"))
     for section in sections(models.Settings):
         name = section.__name__
-        described = made if section is models.Settings else definitions[name]
-        described.pop("description", None)
-        described.pop("title", None)
-        described["additionalProperties"] = False
-        for (key, about), attribute in zip(keys_of(section).items(), section.model_fields, strict=True):
-            found = described["properties"][key]
-            if about.field.annotation == get_args(CommandLine)[0]:
-                found = described["properties"][key] = dict(COMMAND_LINE)
-            found["description"] = sentences[name, attribute]
+        target = root_schema if section is models.Settings else definitions[name]
+        target.pop("description", None)
+        target.pop("title", None)
+        target["additionalProperties"] = False
+        for (key, key_info), attribute in zip(keys_of(section).items(), section.model_fields, strict=True):
+            property_schema = target["properties"][key]
+            if key_info.field.annotation == get_args(CommandLine)[0]:
+                property_schema = target["properties"][key] = dict(COMMAND_LINE)
+            property_schema["description"] = sentences[name, attribute]
     definitions["UpstreamSettings"]["properties"]["disabled"] = {
         "type": "boolean",
         "description": "The opposite of enabled, as other clients write it.",
     }
     modes = definitions["ApprovalMode"]["enum"]
     definitions["ApprovalMode"] = {"enum": [mode for mode in modes if mode != NOT_IN_FILES]}
-    properties = {"$schema": {"type": "string", "description": "Where editors find this schema."}, **made["properties"]}
+    properties = {
+        "$schema": {"type": "string", "description": "Where editors find this schema."},
+        **root_schema["properties"],
+    }
     # Include the key names of Qwen Code and Gemini CLI, which an editor should not mark as errors.
     foreign: dict[str, Any] = {}
     for first, *rest in FOREIGN_KEYS:
         section = keys_of(models.Settings)[first].section if first in keys_of(models.Settings) else None
-        there = definitions[section.__name__]["properties"] if section is not None and rest else foreign
-        there.setdefault(rest[0] if section is not None and rest else first, dict(FOREIGN))
+        keys = definitions[section.__name__]["properties"] if section is not None and rest else foreign
+        keys.setdefault(rest[0] if section is not None and rest else first, dict(FOREIGN))
     return {
         "$schema": "https://json-schema.org/draft/2020-12/schema",
         "title": "Settings of coretools-mcp",
@@ -73,8 +76,8 @@ def schema() -> dict[str, Any]:
 
 def sections(section: type[Section]) -> list[type[Section]]:
     """Return a section and all sections below it."""
-    below = [key.section for key in keys_of(section).values() if key.section is not None]
-    return [section, *(each for one in below for each in sections(one))]
+    subsections = [key.section for key in keys_of(section).values() if key.section is not None]
+    return [section, *(subsection for child in subsections for subsection in sections(child))]
 
 
 def main(arguments: list[str]) -> int:

@@ -63,13 +63,13 @@ def key_descriptions(section: type[Section] = models.Settings, path: KeyPath = (
     """Yield every key with a value or a table of named sections, in the order of the models."""
     for attribute, name in zip(section.model_fields, keys_of(section), strict=True):
         key = keys_of(section)[name]
-        here = (*path, name)
+        key_path = (*path, name)
         if key.section is None or key.is_table:
             default = key.field.get_default(call_default_factory=True, validated_data={})
             default = list(cast("tuple[Any, ...]", default)) if isinstance(default, tuple) else default
-            yield KeyDescription(dotted(here), words(key), default, section, attribute)
+            yield KeyDescription(dotted(key_path), words(key), default, section, attribute)
         if key.section is not None:
-            yield from key_descriptions(key.section, (*here, "NAME") if key.is_table else here)
+            yield from key_descriptions(key.section, (*key_path, "NAME") if key.is_table else key_path)
 
 
 def main(arguments: list[str]) -> int:
@@ -85,11 +85,11 @@ def main(arguments: list[str]) -> int:
 
 def aliases() -> str:
     """Return the table of key aliases."""
-    others: dict[str, list[str]] = {}
-    for other, ours in KEY_ALIASES.items():
-        others.setdefault(dotted(ours), []).append(f"`{dotted(other)}`")
+    aliases_by_key: dict[str, list[str]] = {}
+    for alias, ours in KEY_ALIASES.items():
+        aliases_by_key.setdefault(dotted(ours), []).append(f"`{dotted(alias)}`")
     rows = ["| Also read | Meaning |", "| --- | --- |"]
-    rows += [f"| {', '.join(names)} | `{ours}` |" for ours, names in others.items()]
+    rows += [f"| {', '.join(names)} | `{ours}` |" for ours, names in aliases_by_key.items()]
     opposite = "the opposite of `mcpServers.NAME.enabled`; if they differ, the server is left out"
     rows.append(f"| `mcpServers.NAME.disabled` | {opposite} |")
     return "".join(f"{row}\n" for row in rows)
@@ -113,23 +113,25 @@ def keys() -> str:
 
 def row(key: KeyDescription, sentences: Mapping[tuple[str, str], str]) -> str:
     """Return the row for one key."""
-    said = sentences[key.section.__name__, key.attribute]
-    return f"| `{key.path}` | {key.type} | `{json.dumps(key.default)}` | {said} |"
+    sentence = sentences[key.section.__name__, key.attribute]
+    return f"| `{key.path}` | {key.type} | `{json.dumps(key.default)}` | {sentence} |"
 
 
 def docstrings() -> dict[tuple[str, str], str]:
     """Return the docstring of each model field, on one line, by class and field."""
     bodies = [ast.parse(inspect.getsource(module)).body for module in (models, tool_models)]
-    found: dict[tuple[str, str], str] = {}
+    sentences: dict[tuple[str, str], str] = {}
     for section in itertools.chain.from_iterable(bodies):
         if not isinstance(section, ast.ClassDef):
             continue
         bases = {ast.unparse(base) for base in section.bases}
-        found |= {(section.name, name): said for (owner, name), said in found.items() if owner in bases}
+        sentences |= {(section.name, name): sentence for (owner, name), sentence in sentences.items() if owner in bases}
         for statement, following in zip(section.body, section.body[1:], strict=False):
             if isinstance(statement, ast.AnnAssign) and isinstance(following, ast.Expr):
-                found[section.name, ast.unparse(statement.target)] = " ".join(ast.literal_eval(following.value).split())
-    return found
+                sentences[section.name, ast.unparse(statement.target)] = " ".join(
+                    ast.literal_eval(following.value).split()
+                )
+    return sentences
 
 
 if __name__ == "__main__":

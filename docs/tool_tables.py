@@ -36,9 +36,9 @@ clients that show forms. `--profile core` offers only files, search and commands
 
 def main(arguments: list[str]) -> int:
     """Bring the page up to date, or with `--check` return 1 if it is not."""
-    written = PAGE.read_text(encoding="utf-8") if PAGE.exists() else ""
+    current = PAGE.read_text(encoding="utf-8") if PAGE.exists() else ""
     if arguments == ["--check"]:
-        return int(page() != written)
+        return int(page() != current)
     PAGE.write_text(page(), encoding="utf-8")
     return 0
 
@@ -80,7 +80,9 @@ def _section(tool: BaseTool[Any]) -> Iterator[str]:
     )
     spellings: Mapping[str, str] = tool.parameter_aliases if isinstance(tool, BuiltinTool) else {}
     if spellings:
-        yield "- Also accepted: " + ", ".join(f"`{other}` for `{ours}`" for other, ours in spellings.items()) + "."
+        yield (
+            "- Also accepted: " + ", ".join(f"`{spelling}` for `{ours}`" for spelling, ours in spellings.items()) + "."
+        )
     yield ""
     yield from _rows(tool.parameter_schema, "parameter")
     if tool.output_schema is not None:
@@ -90,27 +92,27 @@ def _section(tool: BaseTool[Any]) -> Iterator[str]:
 
 def _annotations(tool: BaseTool[Any]) -> str:
     behaviour = tool.behaviour
-    said = [
+    parts = [
         "Read-only" if behaviour.read_only else "Changes something",
         *(["may destroy data"] if behaviour.destructive else []),
         *(["repeating a call changes nothing more"] if behaviour.idempotent and not behaviour.read_only else []),
         *(["reaches beyond this machine"] if behaviour.open_world else []),
     ]
-    return f"{', '.join(said)}."
+    return f"{', '.join(parts)}."
 
 
-def _rows(schema: Mapping[str, Any], what: str) -> Iterator[str]:
+def _rows(schema: Mapping[str, Any], kind: str) -> Iterator[str]:
     properties: Mapping[str, Mapping[str, Any]] = schema.get("properties", {})
     if not properties:
-        yield f"No {what}s.\n"
+        yield f"No {kind}s.\n"
         return
     required = set(schema.get("required", ()))
-    yield f"| {what} | type | {'required' if what == 'parameter' else 'always present'} | description |"
+    yield f"| {kind} | type | {'required' if kind == 'parameter' else 'always present'} | description |"
     yield "| --- | --- | --- | --- |"
     for name, value in properties.items():
         default = f" Default: `{value['default']}`." if value.get("default") not in (None, "", []) else ""
-        said = _cell(str(value.get("description", "")))
-        yield f"| `{name}` | {_type(value)} | {'yes' if name in required else 'no'} | {said}{default} |"
+        description = _cell(str(value.get("description", "")))
+        yield f"| `{name}` | {_type(value)} | {'yes' if name in required else 'no'} | {description}{default} |"
     yield ""
 
 
@@ -118,10 +120,10 @@ def _type(schema: Mapping[str, Any]) -> str:
     if "enum" in schema:
         return ", ".join(f"`{value}`" for value in schema["enum"])
     if "anyOf" in schema:
-        return " or ".join(_type(each) for each in schema["anyOf"] if each.get("type") != "null")
+        return " or ".join(_type(option) for option in schema["anyOf"] if option.get("type") != "null")
     kind = schema.get("type", "any")
     if isinstance(kind, list):
-        return " or ".join(str(each) for each in cast("list[object]", kind) if each != "null")
+        return " or ".join(str(option) for option in cast("list[object]", kind) if option != "null")
     if kind == "array":
         return f"array of {_type(schema.get('items', {}))}"
     return str(kind)

@@ -1,6 +1,6 @@
-"""The least that a stdio server can be: a loop over lines.
+"""The simplest possible stdio server: a loop over lines.
 
-python bare_loop.py [hang|exit|COUNT]     never answers, or ends at once, or has so many tools
+python bare_loop.py [hang|exit|COUNT]     never answers, or exits at once, or has this many tools
 """
 
 from __future__ import annotations
@@ -29,15 +29,15 @@ def result_of(method: str, params: dict[str, Any]) -> dict[str, Any] | None:
 
 
 def serve() -> None:
-    out = sys.stdout.buffer
+    output = sys.stdout.buffer
     for line in sys.stdin.buffer:
         message = json.loads(line)
         if "id" not in message:
             continue
         result = result_of(message["method"], message.get("params") or {})
-        told = {"error": {"code": -32601, "message": "unknown"}} if result is None else {"result": result}
-        out.write(json.dumps({"jsonrpc": "2.0", "id": message["id"], **told}).encode() + b"\n")
-        out.flush()
+        payload = {"error": {"code": -32601, "message": "unknown"}} if result is None else {"result": result}
+        output.write(json.dumps({"jsonrpc": "2.0", "id": message["id"], **payload}).encode() + b"\n")
+        output.flush()
 
 
 if __name__ == "__main__":

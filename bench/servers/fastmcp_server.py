@@ -1,7 +1,8 @@
-"""FastMCP as its documentation shows it; it is installed apart, with the peers of the bench, so nothing checks it here.
+"""A FastMCP server as in its documentation. FastMCP is installed separately with the peers, so nothing checks this.
 
-python fastmcp_server.py PORT [UPSTREAMS]     over HTTP, or stdio where the port is 0; with a file of upstreams its
-                                              proxy, with a mount for each: one proxy for all starts them call by call
+python fastmcp_server.py PORT [UPSTREAMS]     over HTTP, or over stdio if the port is 0
+
+With a file of upstreams, it is a proxy with one mount per upstream. A single proxy would start them for each call.
 """
 
 # pyright: basic, reportMissingImports=false
@@ -27,8 +28,8 @@ def hello(name: str) -> str:
 if __name__ == "__main__":
     if sys.argv[2:]:
         for alias, entry in json.loads(Path(sys.argv[2]).read_text())["mcpServers"].items():
-            one = {key: entry[key] for key in ("command", "args")}
-            server.mount(create_proxy({"mcpServers": {alias: one}}), namespace=alias)
+            config = {key: entry[key] for key in ("command", "args")}
+            server.mount(create_proxy({"mcpServers": {alias: config}}), namespace=alias)
     else:
         server.tool(hello)
     port = int(sys.argv[1])

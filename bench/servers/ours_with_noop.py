@@ -1,4 +1,4 @@
-"""Our server with one more built-in tool that does nothing: what a call costs without any file work."""
+"""Our server with an additional built-in tool that does nothing, to measure a call without any file work."""
 
 from __future__ import annotations
 

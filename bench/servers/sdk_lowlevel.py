@@ -1,4 +1,4 @@
-"""The measure: the SDK's low-level server with one tool on its stock stdio transport, as its documentation shows it."""
+"""The reference: the SDK's low-level server with one tool and its standard stdio transport, as in its documentation."""
 
 from __future__ import annotations
 

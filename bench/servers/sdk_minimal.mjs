@@ -1,4 +1,4 @@
-// The smallest server with the SDK for TypeScript, as its documentation shows it.
+// The smallest server with the SDK for TypeScript, as in its documentation.
 
 import { Server } from "@modelcontextprotocol/sdk/server/index.js";
 import { StdioServerTransport } from "@modelcontextprotocol/sdk/server/stdio.js";

@@ -1,6 +1,6 @@
-"""The measure: the SDK's low-level server with one tool over Streamable HTTP, as its documentation shows it.
+"""The reference: the SDK's low-level server with one tool over Streamable HTTP, as in its documentation.
 
-uvicorn runs with the settings of our own server, and with its own protocol on h11, which ours is made of.
+uvicorn runs with the settings of our own server, and with its h11 protocol class, which ours is based on.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from server.transports.http_server import LAST_SECONDS, MAX_CONNECTIONS
 
 async def serve() -> None:
     server = Server("sdk", on_list_tools=list_tools, on_call_tool=call_tool)
-    # As ours: with the protocol named, asyncio lets small writes go at once.
+    # As in our server: with an explicit protocol, asyncio sends small writes at once.
     with socket.socket(socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_TCP) as listener:
         listener.bind(("127.0.0.1", int(sys.argv[1]) if sys.argv[1:] else 0))
         listener.listen()

@@ -29,29 +29,29 @@ COLOURS = {
 
 def main(arguments: list[str]) -> int:
     """Bring the picture up to date, or with `--check` return 1 if it is not."""
-    drawn = picture(excerpt(printed()))
+    svg = picture(excerpt(demo_output()))
     if arguments == ["--check"]:
-        return int(not PICTURE.exists() or PICTURE.read_text(encoding="utf-8") != drawn)
-    PICTURE.write_text(drawn, encoding="utf-8")
+        return int(not PICTURE.exists() or PICTURE.read_text(encoding="utf-8") != svg)
+    PICTURE.write_text(svg, encoding="utf-8")
     return 0
 
 
-def printed() -> str:
+def demo_output() -> str:
     """Return what the demo prints on a machine without settings or keys, with its folder replaced by `/tmp/demo`."""
     with tempfile.TemporaryDirectory() as folder:
         place = Path(folder).resolve()
         (place / "home").mkdir()
         variables = {"PATH": os.environ["PATH"], "HOME": str(place / "home"), "TMPDIR": str(place)}
         command = [sys.executable, "-P", str(DEMO)]
-        done = subprocess.run(command, env=variables, stdout=subprocess.PIPE, encoding="utf-8", check=True)
-    return re.sub(re.escape(str(place)) + r"/coretools-demo-\w+", "/tmp/demo", done.stdout)  # noqa: S108 - only shown
+        result = subprocess.run(command, env=variables, stdout=subprocess.PIPE, encoding="utf-8", check=True)
+    return re.sub(re.escape(str(place)) + r"/coretools-demo-\w+", "/tmp/demo", result.stdout)  # noqa: S108 - only shown
 
 
-def excerpt(told: str) -> str:
+def excerpt(text: str) -> str:
     """Return the part of the demo to show: the edit, from its heading to the person's answer."""
-    told = told[told.index("== Fix it") :]
-    end = told.index("The person answers: once") + len("The person answers: once")
-    return "\n".join(line for line in told[:end].splitlines() if line.strip(" |"))
+    text = text[text.index("== Fix it") :]
+    end = text.index("The person answers: once") + len("The person answers: once")
+    return "\n".join(line for line in text[:end].splitlines() if line.strip(" |"))
 
 
 def picture(text: str) -> str:
@@ -62,20 +62,20 @@ def picture(text: str) -> str:
         for row in textwrap.wrap(line, COLUMNS, subsequent_indent=" " * 15, break_on_hyphens=False) or [""]
     ]
     width, height = round(COLUMNS * CELL[0] + 2 * MARGIN), len(rows) * CELL[1] + 2 * MARGIN
-    drawn = [
+    elements = [
         f'<svg xmlns="http://www.w3.org/2000/svg" width="{width}" viewBox="0 0 {width} {height}" role="img">',
         "<title>The question before an edit</title>",
         '<g font-family="ui-monospace, Menlo, Consolas, monospace" font-size="13" fill="#e6e6e6">',
         f'<rect width="{width}" height="{height}" rx="8" fill="#1c2128"/>',
     ]
     for number, row in enumerate(rows):
-        colour = next((f' fill="{each}"' for start, each in COLOURS.items() if re.match(start, row)), "")
+        colour = next((f' fill="{value}"' for start, value in COLOURS.items() if re.match(start, row)), "")
         bottom = MARGIN + number * CELL[1] + 14
         if row:
-            drawn.append(
+            elements.append(
                 f'<text x="{MARGIN}" y="{bottom}" xml:space="preserve"{colour}>{escape(row, quote=False)}</text>'
             )
-    return "\n".join([*drawn, "</g>", "</svg>\n"])
+    return "\n".join([*elements, "</g>", "</svg>\n"])
 
 
 if __name__ == "__main__":

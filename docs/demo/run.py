@@ -46,16 +46,16 @@ def main() -> int:
         try:
             anyio.run(_demo, place, log)
         except Exception as error:  # noqa: BLE001 - whatever it was, it is told, and with it what the server logged
-            print(f"\nThe demo failed: {_told(error)}", file=sys.stderr)
+            print(f"\nThe demo failed: {_message_of(error)}", file=sys.stderr)
             print(log.read_text(encoding="utf-8") if log.exists() else "", file=sys.stderr)
             return 1
     return 0
 
 
-def _told(error: BaseException) -> str:
+def _message_of(error: BaseException) -> str:
     """Return a failed step's message, or any other error with its traceback."""
     if isinstance(error, BaseExceptionGroup):
-        return _told(cast("BaseExceptionGroup[BaseException]", error).exceptions[0])
+        return _message_of(cast("BaseExceptionGroup[BaseException]", error).exceptions[0])
     return str(error) if isinstance(error, DemoError) else "".join(traceback.format_exception(error))
 
 
@@ -91,8 +91,8 @@ async def _story(client: Client, project: Path) -> None:
     _expect({"grep_search", "read_file", "edit", "demo__add"} <= {tool.name for tool in tools}, "tools are missing")
 
     _heading("Search: who says Helo?")
-    found = await _call(client, "grep_search", {"pattern": "Helo"})
-    _expect("greet.py" in found, "the search did not find greet.py")
+    matches = await _call(client, "grep_search", {"pattern": "Helo"})
+    _expect("greet.py" in matches, "the search did not find greet.py")
 
     _heading("Read the file")
     source = project / "greet.py"
@@ -151,9 +151,9 @@ def _say(text: str) -> None:
     print("\n".join(f"    {line}" for line in text.splitlines()))
 
 
-def _expect(is_so: bool, otherwise: str) -> None:
-    if not is_so:
-        raise DemoError(otherwise)
+def _expect(condition: bool, message: str) -> None:
+    if not condition:
+        raise DemoError(message)
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Start the server of the bundle in the folders that the person has chosen, which the client gives as arguments."""
+"""Start the bundle's server in the folders that the person has selected. The client passes them as arguments."""
 
 from __future__ import annotations
 

@@ -105,12 +105,16 @@ class WorkspacePolicy:
                 rule_of_all_reading=self._rule_of_all_reading(rights),
                 private=self._private,
                 scratch=scratch,
+                outer_roots=self._operators(rights),
             )
         return workspace
 
+    def _operators(self, rights: Rights) -> tuple[str, ...]:
+        return tuple(map(real_path, rights.roots)) or self._operator_roots
+
     def folders(self, client_roots: ClientRoots | None, rights: Rights) -> tuple[Sequence[str], str]:
         """Return the folders of a client's workspace, and the reason if there are none."""
-        operators = tuple(map(real_path, rights.roots)) or self._operator_roots
+        operators = self._operators(rights)
         if operators and not self._intersect:
             return operators, ""
         if rights.scopes is not None and not operators:

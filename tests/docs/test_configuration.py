@@ -1,4 +1,4 @@
-"""docs/configuration.md and the JSON Schema say of every key what the models say, and of nothing else."""
+"""docs/configuration.md and the JSON Schema describe exactly the keys of the models, and agree with them."""
 
 from __future__ import annotations
 
@@ -28,30 +28,30 @@ KEYS = list(key_descriptions())
 
 
 def rows() -> list[list[str]]:
-    """The cells of every table row of the page that begins with a key."""
+    """Return the cells of every table row of the page that begins with a key."""
     lines = PAGE.read_text("utf-8").splitlines()
     return [[cell.strip() for cell in line.strip("|").split("|")] for line in lines if line.startswith("| `")]
 
 
 @pytest.mark.requirement("settings.defaults")
-def test_the_tables_are_the_ones_the_code_writes() -> None:
-    done = subprocess.run([sys.executable, *forked([str(DOCS / "settings_tables.py"), "--check"])], check=False)
-    assert done.returncode == 0, "run .venv/bin/python -P docs/settings_tables.py"
+def test_the_tables_are_current() -> None:
+    result = subprocess.run([sys.executable, *forked([str(DOCS / "settings_tables.py"), "--check"])], check=False)
+    assert result.returncode == 0, "run .venv/bin/python -P docs/settings_tables.py"
 
 
 @pytest.mark.requirement("settings.defaults")
 def test_every_key_has_one_row_with_its_type_and_its_default_and_a_sentence() -> None:
-    there = [row for row in rows() if len(row) == 4]
+    key_rows = [row for row in rows() if len(row) == 4]
     with all_cases() as case:
         for key in KEYS:
-            found = [row for row in there if row[0] == f"`{key.path}`"]
+            rows_of_key = [row for row in key_rows if row[0] == f"`{key.path}`"]
             with case(key.path):
-                assert [row[1:3] for row in found] == [[key.type, f"`{json.dumps(key.default)}`"]]
-                assert found[0][3].endswith(".")
+                assert [row[1:3] for row in rows_of_key] == [[key.type, f"`{json.dumps(key.default)}`"]]
+                assert rows_of_key[0][3].endswith(".")
 
 
 @pytest.mark.requirement("settings.defaults")
-def test_the_page_names_the_variable_of_every_key_that_a_provider_of_search_needs() -> None:
+def test_the_page_names_the_variable_of_every_key_of_a_search_provider() -> None:
     sentences = {row[0].strip("`"): row[3] for row in rows() if len(row) == 4}
     for provider, variables in SEARCH_VARIABLES.items():
         for key, variable in variables.items():
@@ -60,40 +60,40 @@ def test_the_page_names_the_variable_of_every_key_that_a_provider_of_search_need
 
 @pytest.mark.requirement("settings.defaults")
 def test_the_page_has_no_other_key() -> None:
-    documented = {row[0] for row in rows() if len(row) == 4}
-    assert documented == {f"`{key.path}`" for key in KEYS}
+    paths = {row[0] for row in rows() if len(row) == 4}
+    assert paths == {f"`{key.path}`" for key in KEYS}
 
 
 @pytest.mark.requirement("settings.defaults")
 def test_the_page_lists_every_key_alias() -> None:
-    pairs = [(other.strip("` "), row[1]) for row in rows() if len(row) == 2 for other in row[0].split(", ")]
-    listed = {other: meaning.strip("`") for other, meaning in pairs}
-    assert "mcpServers.NAME.enabled" in listed.pop("mcpServers.NAME.disabled")
-    assert listed == {dotted(other): dotted(ours) for other, ours in KEY_ALIASES.items()}
+    pairs = [(alias.strip("` "), row[1]) for row in rows() if len(row) == 2 for alias in row[0].split(", ")]
+    meanings = {alias: meaning.strip("`") for alias, meaning in pairs}
+    assert "mcpServers.NAME.enabled" in meanings.pop("mcpServers.NAME.disabled")
+    assert meanings == {dotted(alias): dotted(ours) for alias, ours in KEY_ALIASES.items()}
 
 
 VALIDATOR: Any = Draft202012Validator(json.loads(SCHEMA.read_bytes()))
 
 
 def problems(settings: Any) -> list[str]:
-    """What the published schema says of a settings file."""
+    """Return the errors that the published schema finds in settings."""
     return [error.message for error in VALIDATOR.iter_errors(settings)]
 
 
 @pytest.mark.requirement("settings.schema")
-def test_the_schema_is_the_one_the_code_writes() -> None:
-    done = subprocess.run([sys.executable, *forked([str(DOCS / "settings_schema.py"), "--check"])], check=False)
-    assert done.returncode == 0, "run .venv/bin/python -P docs/settings_schema.py"
+def test_the_schema_file_is_current() -> None:
+    result = subprocess.run([sys.executable, *forked([str(DOCS / "settings_schema.py"), "--check"])], check=False)
+    assert result.returncode == 0, "run .venv/bin/python -P docs/settings_schema.py"
 
 
 @pytest.mark.requirement("settings.schema")
-def test_the_schema_takes_the_default_of_every_key_and_no_key_beside_it() -> None:
+def test_the_schema_accepts_the_default_of_every_key_and_refuses_unknown_keys() -> None:
     with all_cases() as case:
         for key in KEYS:
-            *above, last = key.path.split(".")
+            *parents, last = key.path.split(".")
             for name, is_right in ((last, True), (f"{last}X", False)):
                 settings: Any = {name: key.default}
-                for step in reversed(above):
+                for step in reversed(parents):
                     settings = {step: settings}
                 with case(f"{key.path} as {name}"):
                     assert (problems(settings) == []) is is_right
@@ -113,11 +113,11 @@ def test_the_schema_takes_the_default_of_every_key_and_no_key_beside_it() -> Non
         ({"$schema": "./settings.schema.json"}, True),
     ],
 )
-def test_the_schema_tells_right_settings_from_wrong_ones(settings: Any, is_right: bool) -> None:
+def test_the_schema_distinguishes_right_settings_from_wrong_ones(settings: Any, is_right: bool) -> None:
     assert (problems(settings) == []) is is_right
 
 
 @pytest.mark.requirement("settings.schema")
-def test_the_schema_takes_the_example() -> None:
+def test_the_schema_accepts_the_example() -> None:
     example = (DOCS.parent / "mcp.json.example").read_bytes()
     assert problems(parse(example, "mcp.json.example", Diagnostics())) == []

@@ -1,4 +1,4 @@
-"""The snippets of the page on agent frameworks, run with the frameworks, which are installed beside ours for that."""
+"""The snippets of the page on agent frameworks, run with the real frameworks, which are installed for the tests."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ PAGE = (ROOT / "docs" / "frameworks.md").read_text(encoding="utf-8")
 SNIPPET = re.compile(
     r"^```sh\n(?P<install>[^\n]+)\n```\n\n```(?P<language>python|js)\n(?P<code>.*?)^```$", re.MULTILINE | re.DOTALL
 )
-SNIPPETS = {shlex.split(found["install"])[2]: found for found in SNIPPET.finditer(PAGE)}
+SNIPPETS = {shlex.split(snippet["install"])[2]: snippet for snippet in SNIPPET.finditer(PAGE)}
 SETTINGS = re.findall(r"^```json\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL)
 ADDRESS = "http://127.0.0.1:8808"
 PROMPT = "once or deny? "
@@ -31,15 +31,15 @@ WITHOUT_QUESTIONS = ("openai-agents", "smolagents")
 pytestmark = [pytest.mark.anyio, pytest.mark.requirement("docs.frameworks")]
 
 
-def test_each_framework_has_a_snippet_that_connects_with_a_token_to_one_session_and_raises_the_limits() -> None:
+def test_each_framework_has_a_snippet_with_a_token_and_one_session() -> None:
     assert len(SNIPPETS) == PAGE.count("CORETOOLS_TOKEN']") + PAGE.count("env.CORETOOLS_TOKEN") == 7
-    assert all("session" in found["code"] or "adapter" in found["code"] for found in SNIPPETS.values())
+    assert all("session" in snippet["code"] or "adapter" in snippet["code"] for snippet in SNIPPETS.values())
     (settings,) = SETTINGS
     assert json.loads(settings)["results"] == {"display": "meta"}
 
 
-def installed(install: str) -> tuple[list[str], Path]:
-    """How a program is run with what a line of the page installs, and the folder that it has to lie in."""
+def install_packages(install: str) -> tuple[list[str], Path]:
+    """Install the packages of a line of the page. Return the command that runs a program, and the program's folder."""
     installer, _, *packages = shlex.split(install)
     folder = CACHE / "frameworks" / re.sub(r"[^\w.=-]+", "-", f"{'-'.join(packages)}-{sys.version_info.minor}")
     command = [str(folder / "bin" / "python")] if installer == "pip" else [shutil.which("node") or "node"]
@@ -56,27 +56,27 @@ def installed(install: str) -> tuple[list[str], Path]:
     return command, folder
 
 
-def answered(command: list[str], folder: Path) -> str:
-    """What a program says that is answered `once` where it asks."""
+def run_and_answer(command: list[str], folder: Path) -> str:
+    """Run a program, answer its questions with `once`, and return its output."""
     with subprocess.Popen(
         command, cwd=folder, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.STDOUT
     ) as process:
         assert process.stdin is not None
         assert process.stdout is not None
-        said = ""
+        output = ""
         while piece := os.read(process.stdout.fileno(), 1 << 16):
-            said += piece.decode()
-            if said.endswith(PROMPT):
+            output += piece.decode()
+            if output.endswith(PROMPT):
                 process.stdin.write(b"once\n")
                 process.stdin.flush()
-        assert process.wait(30) == 0, said
-    return said
+        assert process.wait(30) == 0, output
+    return output
 
 
 @pytest.mark.long
-@pytest.mark.timeout(1_200)  # the first time it installs the framework
+@pytest.mark.timeout(1_200)  # the first run installs the framework
 @pytest.mark.parametrize("package", SNIPPETS)
-async def test_a_snippet_of_the_page_works_as_it_stands(
+async def test_a_snippet_of_the_page_works_unchanged(
     package: str, root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     snippet = SNIPPETS[package]
@@ -84,18 +84,18 @@ async def test_a_snippet_of_the_page_works_as_it_stands(
         monkeypatch.setenv(name, secrets.token_hex(32))
     config = tmp_path / "config.json"
     config.write_text(SETTINGS[0])
-    command, folder = installed(snippet["install"])
+    command, folder = install_packages(snippet["install"])
     options = server_arguments(root, config, "--transport", "http", "--port", "0")
     async with listening([sys.executable, *forked(options)], r"serving MCP at (http://\S+?),") as url:
         ending = "py" if snippet["language"] == "python" else "mjs"
         file = (tmp_path if ending == "py" else folder) / f"snippet.{ending}"
         assert ADDRESS in snippet["code"]
         file.write_text(snippet["code"].replace(ADDRESS, url))
-        said = answered([*command, str(file)], file.parent)
-    written = root / "hello.txt"
+        output = run_and_answer([*command, str(file)], file.parent)
+    written_file = root / "hello.txt"
     if package.startswith(WITHOUT_QUESTIONS):
-        assert "confirmation.whenUnavailable" in said
-        assert not written.exists()
+        assert "confirmation.whenUnavailable" in output
+        assert not written_file.exists()
     else:
-        assert "hello.txt (+1 -0 lines)" in said
-        assert written.read_text() == "Hello\n"
+        assert "hello.txt (+1 -0 lines)" in output
+        assert written_file.read_text() == "Hello\n"

@@ -1,4 +1,4 @@
-"""The example configuration: it loads as it is, shows every key, and its client entries are what clients read."""
+"""The example configuration: it loads without changes, shows every key, and has valid entries for clients."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ NOT_THE_DEFAULT = {
     "everything": {"type", "command", "args", "description"},
     "remote": {"type", "url"},
 }
-"""What an entry must give, or what the example says itself is no default."""
+"""Keys without the default value: an entry must set them, or the example says so."""
 
 
 @pytest.fixture
 def report(tmp_path: Path) -> SettingsReport:
-    """The example, copied and loaded as its first line says, on a machine without other settings."""
+    """The example, copied and loaded as its first line says, without other settings."""
     copy = tmp_path / "mcp.json"
     copy.write_bytes(EXAMPLE.read_bytes())
     return load_settings([str(copy)], {}, {"HOME": str(tmp_path)})
@@ -37,7 +37,7 @@ def example() -> dict[str, Any]:
 
 
 def client_blocks() -> list[dict[str, Any]]:
-    """The commented JSON blocks, without their comment marks."""
+    """Return the JSON blocks in comments, parsed."""
     lines = [line.removeprefix("//") for line in EXAMPLE.read_text("utf-8").splitlines() if line.startswith("//")]
     blocks = re.findall(r"^ \{\n.*?^ \}$", "\n".join(lines), re.DOTALL | re.MULTILINE)
     return [json.loads(block) for block in blocks]
@@ -55,12 +55,12 @@ def test_the_example_loads_without_a_warning_and_uses_both_upstreams(report: Set
 
 @pytest.mark.requirement("settings.example")
 def test_the_example_shows_every_key_with_its_default(report: SettingsReport) -> None:
-    shown = example()
+    content = example()
     for key in key_descriptions():
         if key.path.startswith("mcpServers.NAME."):
             path = key.path.removeprefix("mcpServers.NAME.")
             name = path.partition(".")[0]
-            entries = {alias: entry for alias, entry in shown["mcpServers"].items() if name in entry}
+            entries = {alias: entry for alias, entry in content["mcpServers"].items() if name in entry}
             assert entries, f"no upstream of the example shows {name}"
             for alias, entry in entries.items():
                 if name not in NOT_THE_DEFAULT[alias]:
@@ -68,7 +68,7 @@ def test_the_example_shows_every_key_with_its_default(report: SettingsReport) ->
                 else:
                     assert value_at(entry, path) != key.default, f"mcpServers.{alias}.{path} is the default by now"
         elif key.path != "mcpServers" and "NAME" not in key.path:
-            assert value_at(shown, key.path) == key.default, key.path
+            assert value_at(content, key.path) == key.default, key.path
 
 
 def value_at(tree: dict[str, Any], path: str) -> Any:
@@ -79,14 +79,14 @@ def value_at(tree: dict[str, Any], path: str) -> Any:
 
 
 @pytest.mark.requirement("settings.example")
-def test_the_example_gives_a_value_for_nothing_that_does_not_exist(report: SettingsReport) -> None:
-    given = {re.sub(r"^mcpServers\.\w+\.", "mcpServers.NAME.", path) for path in sources(report)}
-    assert given <= {key.path for key in key_descriptions()}
+def test_the_example_sets_only_keys_that_exist(report: SettingsReport) -> None:
+    paths = {re.sub(r"^mcpServers\.\w+\.", "mcpServers.NAME.", path) for path in sources(report)}
+    assert paths <= {key.path for key in key_descriptions()}
 
 
 @pytest.mark.requirement("settings.example")
 def test_the_client_entries_are_json_without_comments_for_stdio_http_and_sse(tmp_path: Path) -> None:
-    reached: list[tuple[str | None, str | None]] = []
+    endpoints: list[tuple[str | None, str | None]] = []
     for number, block in enumerate(client_blocks()):
         assert list(block) == ["mcpServers"]
         file = tmp_path / f"{number}.json"
@@ -94,8 +94,8 @@ def test_the_client_entries_are_json_without_comments_for_stdio_http_and_sse(tmp
         report = load_settings([str(file)], {}, {"HOME": str(tmp_path)})
         assert report.warnings == ()
         entry = report.upstreams["coretools"]
-        reached.append((entry.transport, entry.endpoint))
-    assert reached == [
+        endpoints.append((entry.transport, entry.endpoint))
+    assert endpoints == [
         ("stdio", None),
         ("http", "http://127.0.0.1:8808/mcp"),
         ("sse", "http://127.0.0.1:8808/sse"),

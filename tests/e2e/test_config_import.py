@@ -1,4 +1,4 @@
-"""`config import`, as a person uses it: what is shown and asked, what is taken over, and what is never."""
+"""`config import`: what it shows and asks, what it imports, and what it never imports."""
 
 from __future__ import annotations
 
@@ -30,19 +30,19 @@ def project(tmp_path: Path) -> Path:
 
 
 def run(
-    home: Path, *arguments: str, cwd: Path | None = None, answer: bytes | None = None, **more: str
+    home: Path, *arguments: str, cwd: Path | None = None, answer: bytes | None = None, **variables: str
 ) -> subprocess.CompletedProcess[str]:
-    """Run a command; with an answer it stands at a terminal, where that is typed."""
+    """Run a command; if there is an answer, run it at a terminal and type the answer there."""
     if answer is None:
-        return run_alone(home, *arguments, cwd=cwd, variables=more)
-    told = answer_at_terminal(home, *arguments, answer=answer, cwd=cwd, variables=more)
-    return subprocess.CompletedProcess(arguments, *told)
+        return run_alone(home, *arguments, cwd=cwd, variables=variables)
+    result = answer_at_terminal(home, *arguments, answer=answer, cwd=cwd, variables=variables)
+    return subprocess.CompletedProcess(arguments, *result)
 
 
 def imported(
     home: Path, *arguments: str, cwd: Path | None = None, answer: bytes | None = YES
 ) -> subprocess.CompletedProcess[str]:
-    """Import, with a person who agrees."""
+    """Import the servers of a client; by default, answer the question with yes."""
     return run(home, "config", "import", *arguments, cwd=cwd, answer=answer)
 
 
@@ -51,7 +51,7 @@ def settings_of(home: Path) -> Path:
 
 
 def servers_of(home: Path) -> dict[str, Any]:
-    """What stands in the user's own file."""
+    """Return the servers in the user's settings file."""
     return json.loads(settings_of(home).read_text())["mcpServers"] if settings_of(home).exists() else {}
 
 
@@ -81,20 +81,20 @@ VSCODE = """{
 def test_import_adds_the_servers_of_a_client_and_leaves_everything_else_alone(home: Path) -> None:
     own = write(settings_of(home), '{\n  // mine\n  "mcpServers": { "remote": { "command": "own" } }\n}\n')
     write(home / ".config/Claude/claude_desktop_config.json", CLAUDE)
-    done = imported(home, "claude-desktop")
-    assert done.returncode == 0
-    assert "would add: my-files, npx -y server" in done.stdout
-    assert "left unchanged (--force replaces it): remote" in done.stdout
-    assert f"Added to {own}: my-files\n" in done.stdout
+    result = imported(home, "claude-desktop")
+    assert result.returncode == 0
+    assert "would add: my-files, npx -y server" in result.stdout
+    assert "left unchanged (--force replaces it): remote" in result.stdout
+    assert f"Added to {own}: my-files\n" in result.stdout
     assert "// mine" in own.read_text()
-    shown = json.loads(run(home, "config", "show", "--json").stdout)["values"]
-    values = {item["key"]: item["value"] for item in shown}
+    shown_values = json.loads(run(home, "config", "show", "--json").stdout)["values"]
+    values = {item["key"]: item["value"] for item in shown_values}
     assert values["mcpServers.my-files.args"] == ["-y", "server", "price$$5"]
     assert values["mcpServers.remote.command"] == "own"
-    forced = imported(home, "claude-desktop", "--force")
-    assert "would replace: remote, https://example.org/mcp" in forced.stdout
-    shown = json.loads(run(home, "config", "show", "--json").stdout)["values"]
-    assert {"key": "mcpServers.remote.type", "value": "http", "source": str(own)} in shown
+    replacement = imported(home, "claude-desktop", "--force")
+    assert "would replace: remote, https://example.org/mcp" in replacement.stdout
+    shown_values = json.loads(run(home, "config", "show", "--json").stdout)["values"]
+    assert {"key": "mcpServers.remote.type", "value": "http", "source": str(own)} in shown_values
 
 
 @pytest.mark.requirement("cli.config.import")
@@ -107,17 +107,17 @@ def test_import_fills_an_empty_file(home: Path, content: str) -> None:
 
 
 @pytest.mark.requirement("cli.config.import")
-def test_import_of_vs_code_tells_what_it_asks_for_and_prints_what_our_settings_take(home: Path) -> None:
+def test_import_from_vs_code_names_its_inputs_and_prints_valid_settings(home: Path) -> None:
     write(home / ".config/Code/User/mcp.json", VSCODE)
-    done = imported(home, "vscode", "--print", answer=None)
-    servers = json.loads(done.stdout)["mcpServers"]
+    result = imported(home, "vscode", "--print", answer=None)
+    servers = json.loads(result.stdout)["mcpServers"]
     assert servers["asks"]["env"] == {"KEY": "${API_KEY}"}
     assert servers["env"]["env"] == {"A": "${A_VALUE}"}
-    assert "asks for the input api-key; set the environment variable API_KEY" in done.stderr
-    assert "asks.envFile has no counterpart here" in done.stderr
+    assert "asks for the input api-key; set the environment variable API_KEY" in result.stderr
+    assert "asks.envFile has no counterpart here" in result.stderr
     assert not settings_of(home).exists()
-    printed = write(home / "printed.json", done.stdout)
-    assert run(home, "config", "check", str(printed), API_KEY="k", A_VALUE="a").returncode == 0
+    printed_file = write(home / "printed.json", result.stdout)
+    assert run(home, "config", "check", str(printed_file), API_KEY="k", A_VALUE="a").returncode == 0
 
 
 @pytest.mark.requirement("cli.config.import")
@@ -131,10 +131,10 @@ def test_import_of_vs_code_tells_what_it_asks_for_and_prints_what_our_settings_t
         ("any.json", "any.json"),
     ],
 )
-def test_import_finds_every_client_and_takes_a_file(home: Path, path: str, client: str) -> None:
+def test_import_finds_every_client_and_accepts_a_file(home: Path, path: str, client: str) -> None:
     write(home / path, {"mcpServers": {"one": {"command": "x"}}})
-    done = imported(home, client)
-    assert done.returncode == 0
+    result = imported(home, client)
+    assert result.returncode == 0
     assert json.loads(settings_of(home).read_text()) == {"mcpServers": {"one": {"command": "x"}}}
 
 
@@ -147,42 +147,42 @@ def test_import_finds_every_client_and_takes_a_file(home: Path, path: str, clien
         ("empty.json", "no servers"),
     ],
 )
-def test_import_of_nothing_is_a_sentence(home: Path, client: str, expected: str) -> None:
+def test_import_of_nothing_prints_one_sentence(home: Path, client: str, expected: str) -> None:
     write(home / "empty.json", {})
-    done = imported(home, client)
-    assert (done.returncode, done.stdout, "Traceback" in done.stderr) == (1, "", False)
-    assert expected in done.stderr
+    result = imported(home, client)
+    assert (result.returncode, result.stdout, "Traceback" in result.stderr) == (1, "", False)
+    assert expected in result.stderr
 
 
 @pytest.mark.requirement("cli.shown.what-runs")
-def test_import_shows_the_very_command_that_starts(home: Path) -> None:
+def test_import_shows_the_exact_command_that_would_run(home: Path) -> None:
     seems_remote = {"type": "stdio", "command": "/bin/sh", "args": ["-c", "touch P1"], "url": "https://docs.example/"}
     seems_secret = {"command": "/bin/sh", "args": ["-c", 'eval "$$1"', "--password", "touch P3"]}
     write(home / "theirs.json", {"mcpServers": {"nice": seems_remote, "hid": seems_secret}})
-    shown = imported(home, "theirs.json").stdout
-    assert "would add: nice, /bin/sh -c 'touch P1'\n" in shown
-    assert "docs.example" not in shown
-    assert "--password 'touch P3'" in shown
+    output = imported(home, "theirs.json").stdout
+    assert "would add: nice, /bin/sh -c 'touch P1'\n" in output
+    assert "docs.example" not in output
+    assert "--password 'touch P3'" in output
 
 
 @pytest.mark.requirement("cli.shown.what-runs")
-def test_import_hides_the_secrets_of_a_persons_own_file_and_nothing_of_one_that_is_named(home: Path) -> None:
+def test_import_hides_secrets_in_a_users_own_file_and_nothing_in_a_file_given_by_path(home: Path) -> None:
     entry = {"command": "/bin/bash", "env": {"BASH_ENV": '$$(TOKEN="$$(touch P4)")'}}
     write(home / ".cursor/mcp.json", {"mcpServers": {"own": {"command": "x", "env": {"API_KEY": "hunter2"}}}})
     write(home / "theirs.json", {"mcpServers": {"given": entry}})
-    own, given = imported(home, "cursor"), imported(home, "theirs.json")
-    assert "hunter2" not in own.stdout + own.stderr
-    assert "touch P4" in given.stdout
+    own_file, named_file = imported(home, "cursor"), imported(home, "theirs.json")
+    assert "hunter2" not in own_file.stdout + own_file.stderr
+    assert "touch P4" in named_file.stdout
 
 
-# --- whose files, and who agrees ---------------------------------------------------------------------------------
+# --- files that are imported, and consent ------------------------------------------------------------------------
 
 PLANTED: dict[str, Any] = {"command": "/bin/planted", "trust": True}
 
 
 @pytest.mark.requirement("cli.import.own-files")
 @pytest.mark.parametrize(
-    ("client", "planted", "own"),
+    ("client", "planted_path", "own_path"),
     [
         ("vscode", ".vscode/mcp.json", ".config/Code/User/mcp.json"),
         ("claude-code", ".mcp.json", ".claude.json"),
@@ -190,28 +190,28 @@ PLANTED: dict[str, Any] = {"command": "/bin/planted", "trust": True}
         ("qwen", ".qwen/settings.json", ".qwen/settings.json"),
     ],
 )
-def test_the_files_of_the_working_folder_are_never_those_of_a_client(
-    home: Path, project: Path, client: str, planted: str, own: str
+def test_files_in_the_working_folder_are_never_imported_as_files_of_a_client(
+    home: Path, project: Path, client: str, planted_path: str, own_path: str
 ) -> None:
     section = "servers" if client == "vscode" else "mcpServers"
-    write(project / planted, {section: {"fine": PLANTED}})
-    alone = imported(home, client, cwd=project)
-    assert (alone.returncode, servers_of(home)) == (1, {})
-    assert "you have no" in alone.stderr
-    write(home / own, {section: {"mine": {"command": "mine"}}})
+    write(project / planted_path, {section: {"fine": PLANTED}})
+    without_own_file = imported(home, client, cwd=project)
+    assert (without_own_file.returncode, servers_of(home)) == (1, {})
+    assert "you have no" in without_own_file.stderr
+    write(home / own_path, {section: {"mine": {"command": "mine"}}})
     assert imported(home, client, cwd=project).returncode == 0
     assert list(servers_of(home)) == ["mine"]
 
 
 @pytest.mark.requirement("cli.import.own-files")
-def test_a_variable_with_a_relative_path_does_not_make_the_working_folder_the_persons_own(
+def test_a_variable_with_a_relative_path_does_not_make_the_working_folder_the_users_own(
     home: Path, project: Path
 ) -> None:
     write(project / "Code/User/mcp.json", {"servers": {"fine": PLANTED}})
     write(project / "settings.json", {"mcpServers": {"fine": PLANTED}})
     for client, variables in (("vscode", {"XDG_CONFIG_HOME": "."}), ("qwen", {"QWEN_HOME": "."})):
-        done = run(home, "config", "import", client, cwd=project, answer=YES, **variables)
-        assert (done.returncode, "/bin/planted" in done.stdout) == (1, False)
+        result = run(home, "config", "import", client, cwd=project, answer=YES, **variables)
+        assert (result.returncode, "/bin/planted" in result.stdout) == (1, False)
 
 
 @pytest.mark.requirement("cli.import.own-files")
@@ -225,18 +225,18 @@ def test_a_variable_with_a_relative_path_does_not_make_the_working_folder_the_pe
     ],
     ids=["vscode", "claude-desktop", "a file", "a file of a client that knows it"],
 )
-def test_trust_is_taken_from_nobody_who_does_not_know_it_and_from_no_file_that_is_named(
+def test_trust_is_ignored_for_clients_that_do_not_know_it_and_for_files_given_by_path(
     home: Path, client: str, path: str, section: str
 ) -> None:
     write(home / path, {section: {"fine": PLANTED}})
-    done = imported(home, client)
+    result = imported(home, client)
     assert servers_of(home) == {"fine": {"command": "/bin/planted"}}
-    assert "fine.trust was ignored" in done.stderr
-    assert "(trust)" not in done.stdout
+    assert "fine.trust was ignored" in result.stderr
+    assert "(trust)" not in result.stdout
 
 
 @pytest.mark.requirement("cli.import.own-files")
-def test_trust_in_a_persons_own_file_of_a_client_that_knows_it_is_shown_and_taken(home: Path) -> None:
+def test_trust_in_a_users_own_file_is_shown_and_imported_if_the_client_knows_it(home: Path) -> None:
     write(home / ".qwen/settings.json", {"mcpServers": {"fine": PLANTED}})
     assert "its tools run without a question (trust)\n" in imported(home, "qwen").stdout
     assert servers_of(home) == {"fine": PLANTED}
@@ -248,44 +248,44 @@ def test_a_person_who_does_not_agree_keeps_their_file_as_it_is(home: Path, answe
     own = write(settings_of(home), {"media": "notice"})
     before = own.read_bytes()
     write(home / ".cursor/mcp.json", {"mcpServers": {"one": {"command": "x"}}})
-    done = imported(home, "cursor", answer=answer)
-    assert (done.returncode, own.read_bytes()) == (1, before)
-    assert "would add: one, x\n" in done.stdout
-    assert f"Add this to {own}? [y/N]" in done.stderr
-    assert "nothing was added" in done.stderr
+    result = imported(home, "cursor", answer=answer)
+    assert (result.returncode, own.read_bytes()) == (1, before)
+    assert "would add: one, x\n" in result.stdout
+    assert f"Add this to {own}? [y/N]" in result.stderr
+    assert "nothing was added" in result.stderr
 
 
 @pytest.mark.requirement("cli.config.import")
-def test_where_nobody_can_be_asked_it_is_shown_and_nothing_is_added(home: Path) -> None:
+def test_if_nobody_can_be_asked_the_servers_are_shown_and_not_added(home: Path) -> None:
     write(home / ".cursor/mcp.json", {"mcpServers": {"one": {"command": "x"}}})
-    done = imported(home, "cursor", answer=None)
-    assert (done.returncode, settings_of(home).exists()) == (1, False)
-    assert "would add: one, x\n" in done.stdout
-    assert "nobody can answer here" in done.stderr
+    result = imported(home, "cursor", answer=None)
+    assert (result.returncode, settings_of(home).exists()) == (1, False)
+    assert "would add: one, x\n" in result.stdout
+    assert "nobody can answer here" in result.stderr
 
 
 @pytest.mark.requirement("cli.config.import")
-def test_who_is_sure_is_not_asked(home: Path) -> None:
+def test_import_with_yes_asks_no_question(home: Path) -> None:
     write(home / ".cursor/mcp.json", {"mcpServers": {"one": {"command": "x"}}})
-    done = imported(home, "cursor", "--yes", answer=None)
-    assert (done.returncode, done.stderr, servers_of(home)) == (0, "", {"one": {"command": "x"}})
+    result = imported(home, "cursor", "--yes", answer=None)
+    assert (result.returncode, result.stderr, servers_of(home)) == (0, "", {"one": {"command": "x"}})
 
 
 @pytest.mark.requirement("cli.config.import")
-def test_nobody_is_asked_about_nothing(home: Path) -> None:
+def test_import_asks_no_question_if_there_is_nothing_to_add(home: Path) -> None:
     write(settings_of(home), {"mcpServers": {"one": {"command": "mine"}}})
     write(home / ".cursor/mcp.json", {"mcpServers": {"one": {"command": "x"}}})
-    done = imported(home, "cursor", answer=None)
-    assert (done.returncode, servers_of(home)) == (0, {"one": {"command": "mine"}})
-    assert "There is nothing to add." in done.stdout
+    result = imported(home, "cursor", answer=None)
+    assert (result.returncode, servers_of(home)) == (0, {"one": {"command": "mine"}})
+    assert "There is nothing to add." in result.stdout
 
 
-# --- what is written ---------------------------------------------------------------------------------------------
+# --- content that is written -------------------------------------------------------------------------------------
 
 
 @pytest.mark.requirement("cli.import.usable")
 @pytest.mark.parametrize(
-    "wrong",
+    "entry",
     [
         '{"command": "x", "env": {"A": 1}}',
         '{"command": "x", "connectTimeout": 30.5}',
@@ -294,40 +294,40 @@ def test_nobody_is_asked_about_nothing(home: Path) -> None:
         '{"command": "x", "headers": "none"}',
     ],
 )
-def test_a_server_that_would_keep_ours_from_starting_is_left_out_with_a_warning(home: Path, wrong: str) -> None:
+def test_a_server_that_would_make_the_settings_invalid_is_skipped_with_a_warning(home: Path, entry: str) -> None:
     write(settings_of(home), {"permissions": {"deny": ["Bash"]}})
-    write(home / ".cursor/mcp.json", f'{{"mcpServers": {{"bad": {wrong}, "good": {{"command": "y"}}}}}}')
-    done = imported(home, "cursor")
-    assert done.returncode == 0
+    write(home / ".cursor/mcp.json", f'{{"mcpServers": {{"bad": {entry}, "good": {{"command": "y"}}}}}}')
+    result = imported(home, "cursor")
+    assert result.returncode == 0
     assert list(servers_of(home)) == ["good"]
-    assert "The server bad was skipped." in done.stderr
+    assert "The server bad was skipped." in result.stderr
     assert run(home, "config", "check").returncode == 0
 
 
 @pytest.mark.requirement("cli.import.usable")
 @pytest.mark.parametrize("arguments", [(), ("--print",)], ids=["added", "printed"])
 @pytest.mark.parametrize("key", ["timeout", "description"])
-def test_a_number_that_json_does_not_have_is_neither_written_nor_printed(
+def test_a_number_that_json_cannot_express_is_neither_written_nor_printed(
     home: Path, key: str, arguments: tuple[str, ...]
 ) -> None:
     own = write(settings_of(home), {"permissions": {"deny": ["Bash"]}})
     before = own.read_bytes()
     write(home / ".cursor/mcp.json", f'{{"mcpServers": {{"bad": {{"command": "x", "{key}": 1e999}}}}}}')
-    done = imported(home, "cursor", *arguments)
-    assert (done.returncode, own.read_bytes()) == (1, before)
-    assert "Infinity" not in done.stdout
-    assert "Traceback" not in done.stderr
+    result = imported(home, "cursor", *arguments)
+    assert (result.returncode, own.read_bytes()) == (1, before)
+    assert "Infinity" not in result.stdout
+    assert "Traceback" not in result.stderr
 
 
 @pytest.mark.requirement("cli.import.usable")
-def test_nothing_is_added_to_settings_that_cannot_be_used_as_they_are(home: Path) -> None:
+def test_nothing_is_added_to_settings_that_are_invalid_already(home: Path) -> None:
     own = write(settings_of(home), {"limits": {"readLines": "many"}})
     before = own.read_bytes()
     write(home / ".cursor/mcp.json", {"mcpServers": {"good": {"command": "y"}}})
-    done = imported(home, "cursor")
-    assert (done.returncode, own.read_bytes()) == (1, before)
-    assert f"{own}: limits.readLines is" in done.stderr
-    assert "skipped" not in done.stderr
+    result = imported(home, "cursor")
+    assert (result.returncode, own.read_bytes()) == (1, before)
+    assert f"{own}: limits.readLines is" in result.stderr
+    assert "skipped" not in result.stderr
 
 
 @pytest.mark.requirement("cli.import.usable")
@@ -338,14 +338,14 @@ def test_a_placeholder_ends_where_its_text_ends(home: Path) -> None:
         "c": {"command": "x", "args": ['say "${env:WORD}"', "\\${userHome}"]},
     }
     write(home / ".config/Code/User/mcp.json", {"servers": servers})
-    done = imported(home, "vscode", "--print", answer=None)
-    assert "Traceback" not in done.stderr
-    printed: dict[str, Any] = json.loads(done.stdout)["mcpServers"]
-    assert printed["b"]["args"][1:] == ["}", "-c", "${_9_KEY}"]
-    assert printed["b"]["description"] == "${input:not-here}"
-    assert printed["c"]["args"] == ['say "${WORD}"', "\\${HOME}"]
-    assert printed["a"]["args"] == ["x}"]
-    assert "not-here" not in done.stderr
+    result = imported(home, "vscode", "--print", answer=None)
+    assert "Traceback" not in result.stderr
+    servers_printed: dict[str, Any] = json.loads(result.stdout)["mcpServers"]
+    assert servers_printed["b"]["args"][1:] == ["}", "-c", "${_9_KEY}"]
+    assert servers_printed["b"]["description"] == "${input:not-here}"
+    assert servers_printed["c"]["args"] == ['say "${WORD}"', "\\${HOME}"]
+    assert servers_printed["a"]["args"] == ["x}"]
+    assert "not-here" not in result.stderr
 
 
 @pytest.mark.requirement("cli.import.own-files")
@@ -359,16 +359,16 @@ def test_a_placeholder_ends_where_its_text_ends(home: Path) -> None:
         ({"command": "x", "args": ["--fast"]}, 0o644),
     ],
 )
-def test_a_file_that_others_can_read_is_closed_to_them_before_secrets_come_in(
+def test_a_file_that_others_can_read_is_made_private_before_secrets_are_added(
     home: Path, entry: dict[str, Any], mode: int
 ) -> None:
     own = write(settings_of(home), {"media": "notice"})
     own.chmod(0o644)
     write(home / ".cursor/mcp.json", {"mcpServers": {"one": entry}})
-    done = imported(home, "cursor")
+    result = imported(home, "cursor")
     assert list(servers_of(home)) == ["one"]
     assert stat.S_IMODE(own.stat().st_mode) == mode
-    assert ("now readable only by you" in done.stderr) is (mode == 0o600)
+    assert ("now readable only by you" in result.stderr) is (mode == 0o600)
 
 
 @pytest.mark.requirement("cli.import.seconds")
@@ -389,20 +389,20 @@ def test_seconds_of_other_clients_become_milliseconds(
     home: Path, file: str, timeout: int, imported_as: int, is_told: bool
 ) -> None:
     path = write(home / file, {"mcpServers": {"one": {"command": "x", "timeout": timeout}}})
-    done = imported(home, {".cursor/mcp.json": "cursor", ".gemini/settings.json": "gemini"}.get(file, str(path)))
-    assert done.returncode == 0, done.stderr
+    result = imported(home, {".cursor/mcp.json": "cursor", ".gemini/settings.json": "gemini"}.get(file, str(path)))
+    assert result.returncode == 0, result.stderr
     assert servers_of(home)["one"]["timeout"] == imported_as
-    assert ("one.timeout is 60, which was read as seconds (60000 ms)." in done.stderr) is is_told
+    assert ("one.timeout is 60, which was read as seconds (60000 ms)." in result.stderr) is is_told
 
 
 @pytest.mark.requirement("settings.seconds")
-def test_a_time_that_was_meant_in_seconds_is_told_by_config_check_and_doctor(home: Path) -> None:
+def test_config_check_and_doctor_warn_of_a_time_that_is_probably_in_seconds(home: Path) -> None:
     entry = {"command": "true", "timeout": 60, "connectTimeout": 30, "listTimeout": 1000}
     write(settings_of(home), {"mcpServers": {"one": entry}})
     for words in (("config", "check"), ("doctor",)):
-        done = run(home, *words)
-        said = done.stdout + done.stderr
-        told = "mcpServers.one.timeout is 60 ms, but other clients use seconds; for 60 s write 60000."
-        assert told in said, said
-        assert "mcpServers.one.connectTimeout is 30 ms" in said
-        assert "listTimeout is" not in said
+        result = run(home, *words)
+        output = result.stdout + result.stderr
+        warning = "mcpServers.one.timeout is 60 ms, but other clients use seconds; for 60 s write 60000."
+        assert warning in output, output
+        assert "mcpServers.one.connectTimeout is 30 ms" in output
+        assert "listTimeout is" not in output

@@ -1,4 +1,4 @@
-"""The dashboard: who gets in, what a browser may do there, and answers for clients that cannot ask."""
+"""The dashboard: signing in, its pages and actions, and answers to questions for clients that cannot ask."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def root(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def browser(tmp_path: Path) -> Path:
-    """A browser that leaves a copy of the page that it is given beside itself."""
+    """A program that stands in for a browser: it copies the page that it opens to a file next to itself."""
     program = tmp_path / "browser"
     program.write_text('#!/bin/sh\nexec cat "${1#file://}" > "$0.page"\n')
     program.chmod(0o700)
@@ -76,14 +76,14 @@ def browser(tmp_path: Path) -> Path:
 
 
 async def link_of(runtime: Path, root: Path) -> str:
-    done = await ask(runtime, "dashboard", "--no-browser", cwd=root)
-    assert done.returncode == 0, done.stderr
-    assert re.fullmatch(r"http://127\.0\.0\.1:\d+/[\w-]{22}/open\?code=[\w-]{22}\n", done.stdout)
-    return done.stdout.strip()
+    result = await ask(runtime, "dashboard", "--no-browser", cwd=root)
+    assert result.returncode == 0, result.stderr
+    assert re.fullmatch(r"http://127\.0\.0\.1:\d+/[\w-]{22}/open\?code=[\w-]{22}\n", result.stdout)
+    return result.stdout.strip()
 
 
 def parts_of(link: str) -> tuple[str, str]:
-    """The folder that the page is served in, and the code."""
+    """Split a link into the address of the dashboard and the sign-in code."""
     home, _, code = link.partition("/open?code=")
     return home, code
 
@@ -94,11 +94,11 @@ def origin_of(home: str) -> str:
 
 @asynccontextmanager
 async def signed_in(link: str) -> AsyncGenerator[httpx.AsyncClient]:
-    """A browser without a window, which says where its forms come from."""
+    """An HTTP client that has signed in and sends the Origin header with its forms, as browsers do."""
     home, code = parts_of(link)
     async with httpx.AsyncClient(base_url=home, headers={"Origin": origin_of(home)}) as browser:
-        entered = await browser.post("/open", data={"code": code})
-        assert entered.status_code == 303
+        response = await browser.post("/open", data={"code": code})
+        assert response.status_code == 303
         yield browser
 
 
@@ -106,7 +106,7 @@ async def signed_in(link: str) -> AsyncGenerator[httpx.AsyncClient]:
 async def client_and_browser(
     runtime: Path, root: Path, settings: Mapping[str, object] | None = None
 ) -> AsyncGenerator[tuple[Client, httpx.AsyncClient]]:
-    """A client of a server of its own, and a person who is signed in at its page."""
+    """An MCP client with its own server, and an HTTP client that is signed in to the server's dashboard."""
     async with (
         served(runtime, root, settings=settings) as client,
         signed_in(await link_of(runtime, root)) as browser,
@@ -116,21 +116,24 @@ async def client_and_browser(
 
 @pytest.fixture(scope="module")
 def anyio_backend() -> str:
-    """As everywhere, but of the whole module, so that the browser lives in the event loop of all its tests."""
+    """Use asyncio, as elsewhere, but with module scope: the tests must share one event loop to share the browser."""
     return "asyncio"
 
 
 @pytest.fixture(scope="module")
 async def chromium(anyio_backend: str) -> AsyncGenerator[Browser]:
-    """The browser of this module."""
+    """The Chromium that all tests of this module share."""
     del anyio_backend
-    async with chromium_browser() as started:
-        yield started
+    async with chromium_browser() as browser:
+        yield browser
 
 
 @asynccontextmanager
 async def browsed_later(chromium: Browser, **options: Any) -> AsyncGenerator[Callable[[str], Awaitable[Page]]]:
-    """What opens a page of Chromium by a link; it fails where anything leaves this machine."""
+    """Yield a function that opens a link in Chromium.
+
+    At the end, fail if a page sent a request to another origin, raised an error, or violated its security policy.
+    """
     foreign: list[str] = []
     problems: list[str] = []
     async with AsyncExitStack() as contexts:
@@ -154,14 +157,14 @@ async def browsed_later(chromium: Browser, **options: Any) -> AsyncGenerator[Cal
 
 @asynccontextmanager
 async def browsed(chromium: Browser, link: str, **options: Any) -> AsyncGenerator[Page]:
-    """The page of a link."""
+    """Open a link in Chromium, and yield its page."""
     async with browsed_later(chromium, **options) as browse:
         yield await browse(link)
 
 
 @asynccontextmanager
 async def asking(client: Client, name: str, arguments: dict[str, Any]) -> AsyncGenerator[list[types.CallToolResult]]:
-    """A call that waits for its answer; its result is in the list at the end."""
+    """Call a tool in the background; the result is in the list when the context has ended."""
     results: list[types.CallToolResult] = []
 
     async def call() -> None:
@@ -181,7 +184,7 @@ def text_of(result: types.CallToolResult) -> str:
 
 @pytest.mark.requirement("dashboard.answers")
 @pytest.mark.parametrize("revision", [HANDSHAKE, MODERN])
-async def test_an_edit_of_a_client_that_cannot_ask_is_allowed_by_keyboard_at_the_page(
+async def test_an_edit_by_a_client_that_cannot_ask_is_allowed_with_the_keyboard_on_the_dashboard(
     runtime: Path, root: Path, chromium: Browser, revision: str
 ) -> None:
     async with (
@@ -193,7 +196,7 @@ async def test_an_edit_of_a_client_that_cannot_ask_is_allowed_by_keyboard_at_the
         await expect(page.locator("#news")).to_contain_text("New question: Edit a.py")
         assert (root / "a.py").read_text() == "print('hello')\n"
         if revision == MODERN:
-            await page.keyboard.press("d")  # only moves to an answer, as the next one does
+            await page.keyboard.press("d")  # the keys only move the focus between answers
             await page.keyboard.press("o")
         for _ in range(40):
             if (await page.evaluate("document.activeElement.innerText")).startswith("Allow once"):
@@ -208,7 +211,7 @@ async def test_an_edit_of_a_client_that_cannot_ask_is_allowed_by_keyboard_at_the
 
 
 @pytest.mark.requirement("dashboard.answers")
-async def test_a_denial_with_its_reason_reaches_the_model_without_any_script(
+async def test_a_denial_and_its_reason_reach_the_model_without_javascript(
     runtime: Path, root: Path, chromium: Browser
 ) -> None:
     async with (
@@ -227,24 +230,26 @@ async def test_a_denial_with_its_reason_reaches_the_model_without_any_script(
 
 
 @pytest.mark.requirement("dashboard.answers")
-async def test_nobody_who_comes_in_time_is_a_refusal_that_tells_how_one_does(runtime: Path, root: Path) -> None:
+async def test_a_question_that_nobody_answers_in_time_is_a_refusal_that_names_the_dashboard_command(
+    runtime: Path, root: Path
+) -> None:
     settings = {"confirmation": {"whenUnavailable": "page", "timeout": 300}}
-    told: list[str | None] = []
+    messages: list[str | None] = []
 
     async def note(progress: float, total: float | None, message: str | None) -> None:
         del progress, total
-        told.append(message)
+        messages.append(message)
 
     async with served(runtime, root, settings=settings) as client:
         result = await client.call_tool("edit", EDIT, progress_callback=note)
     assert result.is_error
     assert "coretools-mcp dashboard" in text_of(result)
-    assert any("coretools-mcp dashboard" in (message or "") for message in told)
+    assert any("coretools-mcp dashboard" in (message or "") for message in messages)
     assert (root / "a.py").read_text() == "print('hello')\n"
 
 
 @pytest.mark.requirement("dashboard.answers")
-async def test_always_at_the_page_allows_what_the_button_names_from_then_on(runtime: Path, root: Path) -> None:
+async def test_always_on_the_dashboard_allows_later_calls_that_the_button_names(runtime: Path, root: Path) -> None:
     async with client_and_browser(runtime, root, ASKS_AT_PAGE) as (client, browser):
         async with asking(client, "edit", EDIT):
             await answered(browser, "always")
@@ -252,20 +257,36 @@ async def test_always_at_the_page_allows_what_the_button_names_from_then_on(runt
         assert not again.is_error
 
 
+@pytest.mark.requirement("dashboard.answers")
+async def test_the_page_names_rules_and_says_in_words_what_is_not_one(runtime: Path, root: Path) -> None:
+    settings = {**ASKS_AT_PAGE, "shell": {"sandbox": "auto"}}
+    async with (
+        client_and_browser(runtime, root, settings) as (client, browser),
+        asking(client, "run_shell_command", {"command": "make all"}),
+    ):
+        await question_on(browser)
+        page = (await browser.get("/")).text
+        await answered(browser, "deny")
+    assert "as the rule Bash(make all *)" in page
+    if "stays in the sandbox" not in page:
+        pytest.skip("not run: bubblewrap does not run here")
+    assert "rule Sandboxed" not in page
+
+
 async def question_on(browser: httpx.AsyncClient) -> tuple[str, str]:
-    """Where the form of the one question is sent, and its token, once there is one."""
+    """Wait for the only question, and return the path that its form is sent to, and its token."""
     pattern = r'action="/[\w-]{22}(/questions/[\w-]+)"[^>]*>\s*<input type="hidden" name="token" value="(\w+)"'
-    found: list[tuple[str, str]] = []
+    questions: list[tuple[str, str]] = []
     with anyio.fail_after(CEILING):
-        while not found:
-            found = re.findall(pattern, (await browser.get("/")).text)
-    return found[0]
+        while not questions:
+            questions = re.findall(pattern, (await browser.get("/")).text)
+    return questions[0]
 
 
 async def answered(browser: httpx.AsyncClient, decision: str) -> tuple[str, str]:
     path, token = await question_on(browser)
-    given = await browser.post(path, data={"token": token, "decision": decision})
-    assert given.status_code == 303
+    response = await browser.post(path, data={"token": token, "decision": decision})
+    assert response.status_code == 303
     return path, token
 
 
@@ -276,22 +297,22 @@ async def wait_longer(browser: httpx.AsyncClient, path: str) -> None:
 
 
 @pytest.mark.requirement("dashboard.absent")
-async def test_without_the_extra_page_counts_as_deny_and_a_person_is_told(root: Path) -> None:
+async def test_without_the_dashboard_extra_page_means_deny_and_a_warning_says_so(root: Path) -> None:
     config = write_config(root.parent, ASKS_AT_PAGE)
     program = str(PEERS / "without_templates.py")
     options = ["--workspace", str(root), "--config", str(config)]
-    said = f"{config}: confirmation.whenUnavailable is page, but the `dashboard` extra is not installed"
+    warning = f"{config}: confirmation.whenUnavailable is page, but the `dashboard` extra is not installed"
     doctor = [sys.executable, *forked([program, "doctor", "--json", *options])]
-    examined = await anyio.run_process(doctor, check=False)
-    found = {each["subject"]: each for each in json.loads(examined.stdout)["findings"]}
-    assert found["dashboard"]["health"] == "broken"
-    assert re.search(r"install .*\[dashboard\]", found["dashboard"]["remedy"])
+    report = await anyio.run_process(doctor, check=False)
+    by_subject = {finding["subject"]: finding for finding in json.loads(report.stdout)["findings"]}
+    assert by_subject["dashboard"]["health"] == "broken"
+    assert re.search(r"install .*\[dashboard\]", by_subject["dashboard"]["remedy"])
     server = StdioServerParameters(command=sys.executable, args=forked([program, "serve", *options]))
     with (root.parent / "log").open("w+") as log:
         async with speaking(HANDSHAKE, stdio_client(server, log)) as client:
             result = await client.call_tool("edit", EDIT)
         log.seek(0)
-        assert f"WARNING {said}" in log.read()
+        assert f"WARNING {warning}" in log.read()
     assert "confirmation.whenUnavailable" in text_of(result)
     assert (root / "a.py").read_text() == "print('hello')\n"
 
@@ -304,17 +325,17 @@ def test_there_is_no_dashboard_on_windows(monkeypatch: pytest.MonkeyPatch) -> No
 
 
 @pytest.mark.requirement("dashboard.answers")
-async def test_what_is_too_long_to_be_shown_whole_can_only_be_denied(runtime: Path, root: Path) -> None:
+async def test_a_call_that_is_too_long_to_be_shown_completely_can_only_be_denied(runtime: Path, root: Path) -> None:
     settings = {**ASKS_AT_PAGE, "mcpServers": {"up": stdio_upstream()}}
     async with client_and_browser(runtime, root, settings) as (client, browser):
         long = {"text": "x" * (MAX_BLOCK_CHARS + 1)}
         async with asking(client, "up__echo", long) as results:
             path, token = await question_on(browser)
-            shown = (await browser.get("/")).text
-            assert "can only be denied here" in shown
-            assert 'value="once"' not in shown
-            given = await browser.post(path, data={"token": token, "decision": "once"})
-            assert given.status_code == 400
+            page = (await browser.get("/")).text
+            assert "can only be denied here" in page
+            assert 'value="once"' not in page
+            response = await browser.post(path, data={"token": token, "decision": "once"})
+            assert response.status_code == 400
             assert (await browser.post(path, data={"token": token, "decision": "deny"})).status_code == 303
     assert results[0].is_error
 
@@ -335,31 +356,31 @@ async def test_answers_that_are_forged_or_replayed_change_nothing(runtime: Path,
             ):
                 assert (await browser.post(path, data=yes, headers=headers)).status_code == 403, headers
             async with httpx.AsyncClient(base_url=browser.base_url, cookies=browser.cookies) as plain:
-                assert (await plain.post(path, data=yes)).status_code == 403  # without an origin
+                assert (await plain.post(path, data=yes)).status_code == 403  # no origin
             async with httpx.AsyncClient(base_url=browser.base_url, headers=browser.headers) as stranger:
-                assert (await stranger.post(path, data=yes)).status_code == 403  # without a cookie
+                assert (await stranger.post(path, data=yes)).status_code == 403  # no cookie
                 assert (await stranger.get("/")).status_code == 403
                 assert (await stranger.get("/events")).status_code == 403
-            for given in (
+            for form in (
                 {"decision": "once"},
                 {**yes, "token": "0" * 64},
                 {**yes, "decision": "save_all"},
                 {**yes, "decision": ""},
             ):
-                assert (await browser.post(path, data=given)).status_code in (400, 403), given
+                assert (await browser.post(path, data=form)).status_code in (400, 403), form
             assert (await browser.post(f"{path}x", data=yes)).status_code == 409
             assert (await browser.get(path, params=yes)).status_code == 405
             assert (await browser.post(f"{path}/longer", data=yes)).status_code == 403  # the token of another form
             assert (await browser.post(path, content=b"x" * 70_000)).status_code == 413
             assert (root / "a.py").read_text() == "print('hello')\n"
             assert (await browser.post(path, data={"token": token, "decision": "deny"})).status_code == 303
-            assert (await browser.post(path, data=yes)).status_code == 409  # it was answered
+            assert (await browser.post(path, data=yes)).status_code == 409  # it has an answer already
         assert results[0].is_error
         assert (root / "a.py").read_text() == "print('hello')\n"
 
 
 @pytest.mark.requirement("dashboard.answers")
-async def test_a_question_goes_with_its_call_and_its_time_can_be_made_longer(runtime: Path, root: Path) -> None:
+async def test_a_question_disappears_with_its_call_and_its_time_can_be_extended(runtime: Path, root: Path) -> None:
     async with client_and_browser(runtime, root, ASKS_AT_PAGE) as (client, browser):
         async with anyio.create_task_group() as group:
             group.start_soon(client.call_tool, "edit", EDIT)
@@ -386,7 +407,7 @@ async def test_a_tool_that_was_switched_off_while_its_question_waited_does_not_r
 
 
 @pytest.mark.requirement("dashboard.sign-in")
-async def test_strangers_who_connect_and_say_nothing_keep_nobody_out(runtime: Path, root: Path) -> None:
+async def test_idle_connections_of_strangers_lock_nobody_out(runtime: Path, root: Path) -> None:
     async with client_and_browser(runtime, root) as (client, browser), AsyncExitStack() as stack:
         for _ in range(2 * MAX_CONNECTIONS):
             stream = await anyio.connect_tcp("127.0.0.1", browser.base_url.port or 0)
@@ -404,8 +425,9 @@ async def test_a_link_signs_one_browser_in_once(runtime: Path, root: Path) -> No
     async with served(runtime, root):
         link = await link_of(runtime, root)
         home, code = parts_of(link)
-        async with httpx.AsyncClient(headers={"Origin": origin_of(home)}) as other:
-            assert (await other.get(link)).status_code == 200  # a preview that fetches it uses nothing up
+        async with httpx.AsyncClient(headers={"Origin": origin_of(home)}) as other_browser:
+            # A link preview that fetches the link does not use it up.
+            assert (await other_browser.get(link)).status_code == 200
         async with signed_in(link) as browser:
             page = await browser.get("/")
             assert page.status_code == 200
@@ -420,9 +442,9 @@ async def test_a_link_signs_one_browser_in_once(runtime: Path, root: Path) -> No
             second = await browser.post("/open", data={"code": code})
             assert second.status_code == 403
             assert "coretools-mcp dashboard" in second.text
-        async with httpx.AsyncClient(headers={"Origin": origin_of(home)}) as other:
-            assert (await other.post(f"{home}/open", data={"code": code})).status_code == 403
-            assert (await other.get(f"{home}/")).status_code == 403
+        async with httpx.AsyncClient(headers={"Origin": origin_of(home)}) as other_browser:
+            assert (await other_browser.post(f"{home}/open", data={"code": code})).status_code == 403
+            assert (await other_browser.get(f"{home}/")).status_code == 403
 
 
 @pytest.mark.requirement("dashboard.sign-in")
@@ -446,7 +468,7 @@ async def test_another_server_of_this_machine_is_sent_no_cookie_of_the_dashboard
         port = listener.extra_attributes[SocketAttribute.local_port]()
         look = await page.context.new_page()
         await look.goto(f"http://127.0.0.1:{port}/")
-        await look.evaluate("location.reload()")  # as a page of that server may do, so that it is of the same site
+        await look.evaluate("location.reload()")  # a reload by the page itself makes the request same-site
         await until(lambda: heads[1:])
         assert not [head for head in heads if b"cookie:" in head.lower()]
         await page.reload()
@@ -455,7 +477,7 @@ async def test_another_server_of_this_machine_is_sent_no_cookie_of_the_dashboard
 
 
 @pytest.mark.requirement("dashboard.sign-in")
-def test_codes_and_browsers_are_bounded_and_codes_end() -> None:
+def test_codes_expire_and_the_number_of_browsers_is_limited() -> None:
     now = 1_000.0
     sign_in = SignIn(lambda: now)
     code = sign_in.new_code()
@@ -470,9 +492,9 @@ def test_codes_and_browsers_are_bounded_and_codes_end() -> None:
 
 
 async def accessible(page: Page, name: str, rules: dict[str, object] | None = None) -> None:
-    """Fail for what hinders somebody in a page."""
-    found: AxeResults = await Axe().run(page, options=rules)  # pyright: ignore[reportUnknownMemberType] - it has no types
-    assert found.violations_count == 0, (name, found.generate_report())
+    """Fail if the page has accessibility problems."""
+    results: AxeResults = await Axe().run(page, options=rules)  # pyright: ignore[reportUnknownMemberType] - the library has no types
+    assert results.violations_count == 0, (name, results.generate_report())
 
 
 SOME_PAGES = ("", "calls", "memory")
@@ -481,7 +503,7 @@ OTHER_PAGES = (*sorted(PAGES.keys() - SOME_PAGES), "servers/good", "nothing")
 
 @pytest.mark.requirement("dashboard.pages")
 @pytest.mark.parametrize("names", [SOME_PAGES, pytest.param(OTHER_PAGES, marks=pytest.mark.long)], ids=len)
-async def test_every_page_shows_hostile_texts_as_texts_and_nothing_that_hinders_anybody(
+async def test_every_page_is_accessible_and_shows_hostile_texts_as_plain_text(
     names: tuple[str, ...], runtime: Path, root: Path, chromium: Browser
 ) -> None:
     hostile = (
@@ -522,9 +544,7 @@ async def test_every_page_shows_hostile_texts_as_texts_and_nothing_that_hinders_
 
 
 @pytest.mark.requirement("dashboard.pages")
-async def test_a_look_at_what_is_remembered_counts_as_nothing_that_the_client_has_read(
-    runtime: Path, root: Path
-) -> None:
+async def test_viewing_the_memory_page_does_not_count_as_a_read_by_the_client(runtime: Path, root: Path) -> None:
     memory = root / "AGENTS.md"
     memory.write_text("## Added Memories\n- one\n")
     async with client_and_browser(runtime, root, {"approvalMode": "yolo"}) as (client, browser):
@@ -562,8 +582,8 @@ async def test_servers_and_tools_are_switched_off_and_on_and_clients_see_it(
         await page.get_by_role("button", name="Switch off good__echo").click()
         await expect(page.get_by_role("button", name="Switch on good__echo")).to_be_visible()
         await until_listed("good__echo", is_there=False)
-        refused = await client.call_tool("good__echo", {"text": "x"})
-        assert "switched off on the dashboard" in text_of(refused)
+        refusal = await client.call_tool("good__echo", {"text": "x"})
+        assert "switched off on the dashboard" in text_of(refusal)
         await page.get_by_role("button", name="Switch on good__echo").click()
         await until_listed("good__echo", is_there=True)
         await page.goto(f"{origin}servers")
@@ -577,7 +597,7 @@ async def test_servers_and_tools_are_switched_off_and_on_and_clients_see_it(
 
 
 @pytest.mark.requirement("dashboard.answers")
-async def test_enter_in_the_reason_denies_and_the_next_question_comes_by_itself(
+async def test_enter_in_the_reason_denies_and_the_next_question_appears_by_itself(
     runtime: Path, root: Path, chromium: Browser
 ) -> None:
     async with (
@@ -594,9 +614,7 @@ async def test_enter_in_the_reason_denies_and_the_next_question_comes_by_itself(
 
 
 @pytest.mark.requirement("dashboard.pages")
-async def test_what_a_person_writes_and_where_they_are_stays_while_the_page_follows(
-    runtime: Path, root: Path, chromium: Browser
-) -> None:
+async def test_typed_text_and_focus_survive_updates_of_the_page(runtime: Path, root: Path, chromium: Browser) -> None:
     async with (
         served(runtime, root, settings=ASKS_AT_PAGE) as client,
         browsed(chromium, await link_of(runtime, root)) as page,
@@ -615,22 +633,22 @@ async def test_what_a_person_writes_and_where_they_are_stays_while_the_page_foll
 
 
 SOON = CEILING * 1_000
-"""Milliseconds after which a page has failed to show something."""
+"""How long a page may take to show something, in milliseconds."""
 
 
 async def seconds_shown(page: Page) -> int:
-    """How long the one question waits still, as the page counts it."""
+    """Return how many seconds the page says that the only question still waits."""
     minutes, seconds = re.findall(r"(?:(\d+) min )?(\d+) s", await page.inner_text("[data-seconds]"))[0]
     return int(minutes or 0) * 60 + int(seconds)
 
 
 async def seconds_left(browser: httpx.AsyncClient) -> int:
-    """The same, as the server says."""
+    """Return how many seconds the server says that the only question still waits."""
     return int(re.findall(r'data-seconds="(\d+)"', (await browser.get("/")).text)[0])
 
 
 @pytest.mark.requirement("dashboard.following")
-async def test_the_time_of_a_question_goes_on_in_a_page_that_stands_still_and_is_made_longer_in_every_page(
+async def test_the_countdown_of_a_question_continues_in_a_frozen_page_and_is_extended_in_every_page(
     runtime: Path, root: Path, chromium: Browser
 ) -> None:
     async with (
@@ -642,21 +660,21 @@ async def test_the_time_of_a_question_goes_on_in_a_page_that_stands_still_and_is
         await expect(page.get_by_role("article")).to_be_visible()
         await page.get_by_label("Reason").fill("because")
         await page.evaluate("const end = performance.now() + 2500; while (performance.now() < end);")
-        now = await seconds_left(browser)
-        shown = await page.inner_text("[data-seconds]")
-        await expect(page.locator("[data-seconds]")).not_to_have_text(shown)
-        left = await seconds_shown(page)
-        assert left <= now + 1
+        server_seconds = await seconds_left(browser)
+        countdown = await page.inner_text("[data-seconds]")
+        await expect(page.locator("[data-seconds]")).not_to_have_text(countdown)
+        seconds_before = await seconds_shown(page)
+        assert seconds_before <= server_seconds + 1
         await wait_longer(browser, path)
         with anyio.fail_after(CEILING):
-            while await seconds_shown(page) <= left:
+            while await seconds_shown(page) <= seconds_before:
                 await pause()
         assert await page.get_by_label("Reason").input_value() == "because"
         await answered(browser, "deny")
 
 
 @pytest.mark.requirement("dashboard.following")
-async def test_a_page_whose_server_does_not_answer_says_so_and_goes_on_when_it_does(
+async def test_a_page_says_that_its_server_does_not_answer_and_recovers_when_it_does(
     runtime: Path, root: Path, chromium: Browser
 ) -> None:
     alert = "The server does not answer"
@@ -674,28 +692,28 @@ async def test_a_page_whose_server_does_not_answer_says_so_and_goes_on_when_it_d
 
 
 @pytest.mark.requirement("dashboard.following")
-async def test_one_page_too_many_says_so_and_is_updated_less_often_until_others_are_closed(
+async def test_a_page_beyond_the_limit_says_so_and_is_updated_less_often_until_others_are_closed(
     runtime: Path, root: Path, chromium: Browser
 ) -> None:
     async with (
         client_and_browser(runtime, root) as (client, browser),
         browsed_later(chromium) as browse,
-        AsyncExitStack() as others,
+        AsyncExitStack() as streams,
     ):
         for _ in range(MAX_STREAMS):
-            stream = await others.enter_async_context(browser.stream("GET", "/events"))
+            stream = await streams.enter_async_context(browser.stream("GET", "/events"))
             assert stream.status_code == 200
         page = await browse(await link_of(runtime, root))
         await page.goto(f"{page.url}calls")
         await expect(page.get_by_role("alert")).to_contain_text("Too many pages are open", timeout=SOON)
         await client.call_tool("read_file", {"absolute_path": str(root / "a.py")})
         await expect(page.get_by_role("cell", name="read_file")).to_be_visible(timeout=SOON)
-        await others.aclose()
+        await streams.aclose()
         await expect(page.locator("#lost")).to_be_empty(timeout=SOON)
 
 
 @pytest.mark.requirement("dashboard.following")
-async def test_what_a_person_reads_is_updated_under_them_and_what_is_gone_is_called_what_it_was(
+async def test_a_focused_item_is_updated_in_place_and_a_removed_one_is_marked_as_such(
     runtime: Path, root: Path, chromium: Browser
 ) -> None:
     async with (
@@ -716,9 +734,7 @@ async def test_what_a_person_reads_is_updated_under_them_and_what_is_gone_is_cal
 
 
 @pytest.mark.requirement("dashboard.following")
-async def test_pages_follow_changed_settings_and_what_is_wrong_with_them(
-    runtime: Path, root: Path, chromium: Browser
-) -> None:
+async def test_pages_show_changed_settings_and_their_problems(runtime: Path, root: Path, chromium: Browser) -> None:
     async with (
         served(runtime, root),
         browsed(chromium, await link_of(runtime, root)) as page,
@@ -736,7 +752,7 @@ async def test_pages_follow_changed_settings_and_what_is_wrong_with_them(
 
 
 @pytest.mark.requirement("dashboard.pages")
-async def test_each_reason_stands_once_above_the_tools_that_it_is_true_of(runtime: Path, root: Path) -> None:
+async def test_each_reason_is_shown_once_above_the_tools_that_it_applies_to(runtime: Path, root: Path) -> None:
     async with client_and_browser(runtime, root) as (_, browser):
         page = (await browser.get("/tools")).text
     reasons = re.findall(r'scope="rowgroup">([^<]+)<small>([^<]+)', page)
@@ -745,7 +761,7 @@ async def test_each_reason_stands_once_above_the_tools_that_it_is_true_of(runtim
 
 
 @pytest.mark.requirement("dashboard.pages")
-async def test_what_the_model_says_of_a_command_stands_apart_from_what_this_server_says(
+async def test_the_models_description_of_a_command_is_separate_from_the_servers_own_text(
     runtime: Path, root: Path
 ) -> None:
     call = {"command": "touch a && rm a", "description": "A <b>harmless</b> check"}
@@ -761,21 +777,21 @@ async def test_what_the_model_says_of_a_command_stands_apart_from_what_this_serv
 
 
 @pytest.mark.requirement("dashboard.failures")
-async def test_a_failure_of_ours_is_a_page_with_a_sentence_and_told_to_the_log(
+async def test_an_internal_error_is_a_page_with_one_sentence_and_a_traceback_in_the_log(
     root: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     app = App(load_settings([], {"workspace": {"roots": [str(root)]}}, {}), "stdio")
-    dashboard, opened = Dashboard(app.running_server), anyio.Event()
+    dashboard, is_serving = Dashboard(app.running_server), anyio.Event()
     async with app.running(), anyio.create_task_group() as tasks:
-        tasks.start_soon(dashboard.serve, opened)
-        await opened.wait()
+        tasks.start_soon(dashboard.serve, is_serving)
+        await is_serving.wait()
         async with signed_in(dashboard.link()) as browser:
             app.running_server.audit.recent.append(lambda: {"tool": "a record without its time"})
-            failed = await browser.get("/audit")
-            assert failed.status_code == 500
-            assert "coretools-mcp logs" in failed.text
-            assert "KeyError" not in failed.text
-            assert failed.headers["content-security-policy"]
+            response = await browser.get("/audit")
+            assert response.status_code == 500
+            assert "coretools-mcp logs" in response.text
+            assert "KeyError" not in response.text
+            assert response.headers["content-security-policy"]
             assert (await browser.get("/calls")).status_code == 200
             assert "There is no such page." in (await browser.get("/questions/x")).text
         tasks.cancel_scope.cancel()
@@ -783,7 +799,7 @@ async def test_a_failure_of_ours_is_a_page_with_a_sentence_and_told_to_the_log(
 
 
 @pytest.mark.requirement("dashboard.following")
-async def test_calls_have_their_turns_while_thousands_of_tools_are_looked_through(root: Path) -> None:
+async def test_other_calls_run_while_thousands_of_tools_are_searched(root: Path) -> None:
     app = App(load_settings([], {"workspace": {"roots": [str(root)]}}, {}), "stdio")
     record = ToolRecord("", "")
     app.registry.replace_source(
@@ -807,7 +823,7 @@ async def test_calls_have_their_turns_while_thousands_of_tools_are_looked_throug
 
 
 @pytest.mark.requirement("dashboard.undo")
-async def test_changes_are_undone_at_the_page_and_those_that_moved_on_are_not(
+async def test_changes_are_undone_on_the_dashboard_unless_the_file_has_changed_since(
     runtime: Path, root: Path, chromium: Browser
 ) -> None:
     settings = {"approvalMode": "auto-edit"}
@@ -834,7 +850,7 @@ async def test_changes_are_undone_at_the_page_and_those_that_moved_on_are_not(
 
 
 @pytest.mark.requirement("dashboard.pages")
-async def test_calls_and_decisions_are_seen_from_the_start_without_secrets_and_with_what_was_denied(
+async def test_calls_and_decisions_are_shown_from_the_start_with_denials_and_without_secrets(
     runtime: Path, root: Path
 ) -> None:
     denies: dict[str, object] = {"permissions": {"deny": ["Edit(a.py)"]}}
@@ -856,27 +872,29 @@ async def test_calls_and_decisions_are_seen_from_the_start_without_secrets_and_w
 
 
 @pytest.mark.requirement("dashboard.jobs")
-async def test_a_background_job_is_stopped_at_the_page(runtime: Path, root: Path) -> None:
+async def test_a_background_job_is_stopped_on_the_dashboard(runtime: Path, root: Path) -> None:
     async with client_and_browser(runtime, root, {"approvalMode": "yolo"}) as (client, browser):
-        started = await client.call_tool("run_shell_command", {"command": "sleep 1000", "is_background": True})
-        assert not started.is_error, text_of(started)
-        found = re.search(r'action="/[\w-]{22}(/jobs/bg_\w+/stop)".*?value="(\w+)"', (await browser.get("/jobs")).text)
-        assert found is not None
-        assert (await browser.post(found[1], data={"token": "forged"})).status_code == 403
-        assert (await browser.post(found[1], data={"token": found[2]})).status_code == 303
+        start = await client.call_tool("run_shell_command", {"command": "sleep 1000", "is_background": True})
+        assert not start.is_error, text_of(start)
+        stop_form = re.search(
+            r'action="/[\w-]{22}(/jobs/bg_\w+/stop)".*?value="(\w+)"', (await browser.get("/jobs")).text
+        )
+        assert stop_form is not None
+        assert (await browser.post(stop_form[1], data={"token": "forged"})).status_code == 403
+        assert (await browser.post(stop_form[1], data={"token": stop_form[2]})).status_code == 303
         assert "stopped" in (page := (await browser.get("/jobs")).text)
         assert "/stop" not in page
 
 
 @pytest.mark.requirement("dashboard.pages")
-async def test_what_a_client_calls_that_searches_for_tools_is_seen_as_a_call_of_the_tool_itself(
+async def test_a_call_by_way_of_the_tool_search_is_shown_as_a_call_of_the_tool_itself(
     runtime: Path, root: Path
 ) -> None:
     settings: dict[str, object] = {"proxy": {"search": "on"}, "mcpServers": {"demo": stdio_upstream(trust=True)}}
     async with client_and_browser(runtime, root, settings) as (client, browser):
         secret = "token=ghp_" + "a" * 36
-        called = await client.call_tool("call_tool", {"name": "demo__echo", "arguments": {"text": secret}})
-        assert text_of(called) == secret
+        result = await client.call_tool("call_tool", {"name": "demo__echo", "arguments": {"text": secret}})
+        assert text_of(result) == secret
         calls, audit = (await browser.get("/calls")).text, (await browser.get("/audit")).text
         for page in (calls, audit):
             assert "demo__echo" in page
@@ -904,33 +922,35 @@ async def test_a_command_in_the_sandbox_may_reach_the_port_and_gets_nothing_ther
             f"    except urllib.error.HTTPError as e: print(path, e.code)\n"
         )
         (root / "probe.py").write_text(program)
-        told = await client.call_tool(
+        result = await client.call_tool(
             "run_shell_command",
             {"command": "python3 probe.py; coretools-mcp dashboard; ls /run", "needs": "network"},
         )
-        said = text_of(told)
-        if "bubblewrap" in said and "/tools" not in said:
+        output = text_of(result)
+        if "bubblewrap" in output and "/tools" not in output:
             pytest.skip("not run: bubblewrap does not run here")
         for line in ("/ 403", "/tools 403", "/events 403", "/open?code=x 200"):
-            assert line in said
-        assert "code=" not in said.replace("code=x", "")
+            assert line in output
+        assert "code=" not in output.replace("code=x", "")
 
 
 @pytest.mark.requirement("dashboard.browser")
-async def test_a_browser_is_given_the_link_by_a_private_file_that_goes_with_the_server(
+async def test_a_browser_gets_the_link_in_a_private_file_that_is_removed_with_the_server(
     runtime: Path, root: Path, browser: Path
 ) -> None:
     async with served(runtime, root):
-        done = await ask(runtime, "dashboard", cwd=root, BROWSER=f"{browser} %s")
-        assert (done.returncode, "browser" in done.stderr.partition("\n")[2]) == (0, False)
+        result = await ask(runtime, "dashboard", cwd=root, BROWSER=f"{browser} %s")
+        assert (result.returncode, "browser" in result.stderr.partition("\n")[2]) == (0, False)
         (file,) = runtime.glob("coretools-mcp/*.html")
         assert stat.S_IMODE(file.stat().st_mode) == 0o600
-        assert f"url={done.stdout.strip()}" in browser.with_name("browser.page").read_text()
+        assert f"url={result.stdout.strip()}" in browser.with_name("browser.page").read_text()
     assert list((runtime / "coretools-mcp").iterdir()) == []
 
 
 @pytest.mark.requirement("dashboard.browser")
-async def test_what_a_killed_server_has_left_for_browsers_is_removed(runtime: Path, root: Path, browser: Path) -> None:
+async def test_files_that_a_killed_server_left_for_browsers_are_removed(
+    runtime: Path, root: Path, browser: Path
+) -> None:
     async with served(runtime, root):
         await ask(runtime, "dashboard", cwd=root, BROWSER=f"{browser} %s")
         assert list(runtime.glob("coretools-mcp/*.html"))
@@ -942,7 +962,7 @@ async def test_what_a_killed_server_has_left_for_browsers_is_removed(runtime: Pa
 
 @pytest.mark.requirement("dashboard.browser")
 @pytest.mark.parametrize("lacks", ["a browser", "a place"])
-async def test_where_no_browser_can_be_started_a_sentence_says_so_and_the_link_is_printed(
+async def test_if_no_browser_can_be_started_a_sentence_says_so_and_the_link_is_printed(
     runtime: Path, root: Path, browser: Path, lacks: str
 ) -> None:
     async with served(runtime, root):
@@ -952,33 +972,35 @@ async def test_where_no_browser_can_be_started_a_sentence_says_so_and_the_link_i
             variables = {"BROWSER": f"{browser} %s"}
             (socket,) = runtime.glob("coretools-mcp/*.sock")
             socket.with_suffix(".html").mkdir()
-        done = await ask(runtime, "dashboard", cwd=root, **variables)
-        assert done.returncode == 0
-        assert "/open?code=" in done.stdout
-        assert done.stderr.endswith("no browser could be started here; open the link yourself\n")
+        result = await ask(runtime, "dashboard", cwd=root, **variables)
+        assert result.returncode == 0
+        assert "/open?code=" in result.stdout
+        assert result.stderr.endswith("no browser could be started here; open the link yourself\n")
         assert not browser.with_name("browser.page").exists()
 
 
 @pytest.mark.requirement("dashboard.sign-in")
-async def test_no_list_result_or_log_holds_the_link(runtime: Path, root: Path) -> None:
+async def test_no_list_status_or_log_contains_the_link(runtime: Path, root: Path) -> None:
     async with served(runtime, root) as client:
         _, code = parts_of(await link_of(runtime, root))
-        told = str(await client.list_resources()) + str(await client.list_tools())
-        told += (await ask(runtime, "logs", cwd=root)).stdout + (await ask(runtime, "status", "--json")).stdout
-        assert code not in told
+        output = str(await client.list_resources()) + str(await client.list_tools())
+        output += (await ask(runtime, "logs", cwd=root)).stdout + (await ask(runtime, "status", "--json")).stdout
+        assert code not in output
 
 
 @pytest.mark.requirement("dashboard.sign-in")
-async def test_a_process_that_is_no_server_is_told_with_those_that_are(tmp_path: Path) -> None:
+async def test_the_id_of_a_process_that_is_no_server_is_refused_and_the_running_servers_are_named(
+    tmp_path: Path,
+) -> None:
     with runtime_folder() as runtime:
         async with served(runtime, tmp_path):
-            done = await ask(runtime, "dashboard", "--pid", "1", cwd=tmp_path)
-            assert (done.returncode, done.stdout) == (2, "")
-            assert "no server is running with process ID 1. Running:\n" in done.stderr
+            result = await ask(runtime, "dashboard", "--pid", "1", cwd=tmp_path)
+            assert (result.returncode, result.stdout) == (2, "")
+            assert "no server is running with process ID 1. Running:\n" in result.stderr
 
 
 @pytest.mark.requirement("lock.states")
-async def test_a_stopped_tool_is_shown_and_approved_as_it_was_shown(
+async def test_a_blocked_tool_is_shown_and_approved_on_the_dashboard(
     runtime: Path, root: Path, chromium: Browser
 ) -> None:
     lock = root.parent / LOCK_NAME
@@ -993,7 +1015,7 @@ async def test_a_stopped_tool_is_shown_and_approved_as_it_was_shown(
         await page.goto(f"{page.url}tools?q=good__echo")
         await page.get_by_text("Current version good__echo", exact=True).click()
         await expect(page.locator("tbody pre")).to_contain_text("Its description now:")
-        # What is open stays open while other things change, but not if it has changed itself.
+        # Opened details stay open when other parts of the page change, and close when they have changed themselves.
         await page.evaluate("document.querySelector('tbody td').append('outdated'); refresh()")
         await expect(page.locator("tbody pre")).to_be_visible()
         await expect(page.get_by_text("outdated")).to_have_count(0)

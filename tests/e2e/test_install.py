@@ -1,4 +1,4 @@
-"""`install` and `uninstall`, as a person uses them: what is shown and asked, what is written, and what is refused."""
+"""`install` and `uninstall`: what they show and ask, what they write, and what they refuse."""
 
 from __future__ import annotations
 
@@ -58,146 +58,146 @@ def settings_of(home: Path) -> Path:
 
 
 @pytest.mark.requirement("install.entry")
-def test_a_person_sees_what_changes_agrees_and_gets_an_entry_that_works(home: Path) -> None:
+def test_install_shows_the_change_asks_and_writes_an_entry_that_works(home: Path) -> None:
     file = write(home / ".cursor/mcp.json", CURSOR)
-    code, shown, said = answer_at_terminal(home, "install", "cursor", "--profile", "full")
-    assert code == 0, said
-    assert f"--- {file}" in shown
-    assert '+\t\t"core": {' in shown
-    assert "hunter2" not in shown + said
-    assert f"Change {file}? [y/N]" in said
+    code, stdout, stderr = answer_at_terminal(home, "install", "cursor", "--profile", "full")
+    assert code == 0, stderr
+    assert f"--- {file}" in stdout
+    assert '+\t\t"core": {' in stdout
+    assert "hunter2" not in stdout + stderr
+    assert f"Change {file}? [y/N]" in stderr
     text = file.read_text()
     assert text.startswith(CURSOR[: CURSOR.index("\n\t},")])
     assert '\t\t"core": {\n\t\t\t"command": "/' in text
-    assert "Started as Cursor would start it, the server has " in shown
-    assert shown.endswith("that the server is on.\n")
-    backup = next(line for line in shown.splitlines() if line.startswith("The original file: "))
-    kept = Path(backup.partition(": ")[2])
-    assert kept.read_text() == CURSOR
-    assert stat.S_IMODE(kept.stat().st_mode) == 0o600
-    assert "hunter2" not in (kept.parent / "installs.json").read_text()
+    assert "Started as Cursor would start it, the server has " in stdout
+    assert stdout.endswith("that the server is on.\n")
+    backup = next(line for line in stdout.splitlines() if line.startswith("The original file: "))
+    backup_file = Path(backup.partition(": ")[2])
+    assert backup_file.read_text() == CURSOR
+    assert stat.S_IMODE(backup_file.stat().st_mode) == 0o600
+    assert "hunter2" not in (backup_file.parent / "installs.json").read_text()
     again = run_alone(home, "install", "cursor", "--yes")
     assert "already has this entry, so nothing was changed" in again.stdout
     assert (again.returncode, file.read_text()) == (0, text)
     out = run_alone(home, "uninstall", "cursor", "--yes")
     assert (out.returncode, file.read_text()) == (0, CURSOR)
-    assert not kept.exists()
+    assert not backup_file.exists()
 
 
 @pytest.mark.requirement("install.own-tools")
-def test_a_person_is_asked_once_whether_a_client_with_tools_of_its_own_wants_the_proxy_alone(home: Path) -> None:
+def test_for_a_client_with_its_own_tools_install_asks_once_whether_to_leave_out_the_built_in_ones(home: Path) -> None:
     file, environ = home / ".config/opencode/opencode.json", {"HOME": str(home), "XDG_CONFIG_HOME": ""}
 
-    def installed(*options: str, answers: int) -> list[str]:
+    def install_arguments(*options: str, answers: int) -> list[str]:
         command = command_line("install", "opencode", *options)
-        code, seen = at_terminal(command, [(b"[y/N]", b"y")] * answers, environ=environ)
-        assert code == 0, seen
-        assert ("To add one: coretools-mcp config add NAME" in seen) is ("the server has 0 tools" in seen)
-        assert ("the server has 0 tools" in seen) is ("--no-builtin-tools" in file.read_text())
+        code, output = at_terminal(command, [(b"[y/N]", b"y")] * answers, environ=environ)
+        assert code == 0, output
+        assert ("To add one: coretools-mcp config add NAME" in output) is ("the server has 0 tools" in output)
+        assert ("the server has 0 tools" in output) is ("--no-builtin-tools" in file.read_text())
         return json.loads(file.read_text())["mcp"]["core"]["command"][1:]
 
-    assert installed(answers=2) == ["--no-builtin-tools"]
-    assert installed("--approval-mode", "plan", answers=1) == ["--no-builtin-tools", "--approval-mode", "plan"]
-    assert installed("--profile", "core", answers=1) == ["--profile", "core", "--approval-mode", "plan"]
+    assert install_arguments(answers=2) == ["--no-builtin-tools"]
+    assert install_arguments("--approval-mode", "plan", answers=1) == ["--no-builtin-tools", "--approval-mode", "plan"]
+    assert install_arguments("--profile", "core", answers=1) == ["--profile", "core", "--approval-mode", "plan"]
     file.write_text(file.read_text().replace('"--approval-mode",\n        "plan"', '"--approval-mode=plan"'))
     assert "--approval-mode=plan" in file.read_text()
-    assert installed("--profile", "full", answers=1) == ["--profile", "full", "--approval-mode", "plan"]
+    assert install_arguments("--profile", "full", answers=1) == ["--profile", "full", "--approval-mode", "plan"]
     assert run_alone(home, "install", "continue", "--yes").returncode == 0
     (entry,) = json.loads((home / ".continue/mcpServers/coretools-mcp.json").read_text())["mcpServers"].values()
     assert entry["args"] == []
 
 
 @pytest.mark.requirement("install.works")
-def test_the_entry_is_started_with_what_its_client_hands_to_a_server(home: Path, root: Path) -> None:
+def test_the_entry_is_started_with_the_variables_that_its_client_passes_on(home: Path, root: Path) -> None:
     upstream = stdio_upstream(env={"A": "${NEEDED}"})
     write(settings_of(home), json.dumps({"mcpServers": {"demo": upstream}, "proxy": {"firstListWait": 30_000}}))
     counts: dict[str, int] = {}
     for client in ("codex", "claude-desktop"):
-        done = run_alone(home, "install", client, "--yes", "--workspace", str(root), variables={"NEEDED": "1", **KEY})
-        assert done.returncode == 0, done.stderr
-        counts[client] = int(done.stdout.partition("the server has ")[2].split()[0])
-        assert ("does not pass TAVILY_API_KEY, NEEDED to servers" in done.stderr) is (client == "claude-desktop")
-    assert counts["codex"] > counts["claude-desktop"] > 10  # the server behind us is left out without its variable
+        result = run_alone(home, "install", client, "--yes", "--workspace", str(root), variables={"NEEDED": "1", **KEY})
+        assert result.returncode == 0, result.stderr
+        counts[client] = int(result.stdout.partition("the server has ")[2].split()[0])
+        assert ("does not pass TAVILY_API_KEY, NEEDED to servers" in result.stderr) is (client == "claude-desktop")
+    assert counts["codex"] > counts["claude-desktop"] > 10  # without its variable, the upstream is not used
     entry = tomllib.loads((home / ".codex/config.toml").read_text())["mcp_servers"]["core"]
     assert entry["env_vars"] == ["TAVILY_API_KEY", "NEEDED"]
     assert "hunter2" not in (home / ".codex/config.toml").read_text()
 
 
 @pytest.mark.requirement("install.works")
-def test_servers_that_still_connect_are_named_beside_the_number_of_tools(home: Path) -> None:
+def test_upstreams_that_are_still_connecting_are_named_next_to_the_number_of_tools(home: Path) -> None:
     hung = {"command": sys.executable, "args": ["-S", str(PEERS / "hung.py")]}
     settings = {"mcpServers": {"slow": hung}, "proxy": {"firstListWait": 0}}
     write(settings_of(home), json.dumps(settings))
-    done = run_alone(home, "install", "qwen", "--yes")
-    assert done.returncode == 0, done.stderr
-    assert "The tools of slow will appear later: the connection is not up yet" in done.stdout
-    assert "proxy.firstListWait" in done.stdout
+    result = run_alone(home, "install", "qwen", "--yes")
+    assert result.returncode == 0, result.stderr
+    assert "The tools of slow will appear later: the connection is not up yet" in result.stdout
+    assert "proxy.firstListWait" in result.stdout
 
 
 @pytest.mark.requirement("install.entry")
 @pytest.mark.parametrize("scope", ["user", "project"])
-def test_the_entry_goes_where_the_file_of_a_newer_version_has_its_servers(home: Path, root: Path, scope: str) -> None:
+def test_the_entry_goes_where_a_newer_version_of_the_client_expects_it(home: Path, root: Path, scope: str) -> None:
     write(
         home / ".config/opencode/opencode.json" if scope == "user" else root / "opencode.json",
         '{"mcp": {"servers": {}}}',
     )
-    done = run_alone(home, "install", "opencode", "--print", "--scope", scope, cwd=root)
-    assert json.loads(done.stdout)["mcp"]["servers"].keys() == {"core"}, done.stderr
+    result = run_alone(home, "install", "opencode", "--print", "--scope", scope, cwd=root)
+    assert json.loads(result.stdout)["mcp"]["servers"].keys() == {"core"}, result.stderr
 
 
 @pytest.mark.requirement("install.works")
 @pytest.mark.parametrize("scope", ["user", "project"])
-def test_it_ends_with_what_is_left_to_do_in_this_scope_and_for_runs_without_a_person(
+def test_install_ends_with_the_remaining_steps_for_the_scope_and_for_unattended_runs(
     home: Path, root: Path, scope: str
 ) -> None:
-    done = run_alone(home, "install", "qwen", "--yes", "--scope", scope, "--name", "mine", cwd=root)
-    assert done.returncode == 0, done.stderr
-    assert ("qwen mcp approve mine" in done.stdout) is (scope == "project")
-    assert "NAME" not in done.stdout
-    assert done.stdout.endswith('add "trust": true to the entry: its tools then run without a question.\n')
+    result = run_alone(home, "install", "qwen", "--yes", "--scope", scope, "--name", "mine", cwd=root)
+    assert result.returncode == 0, result.stderr
+    assert ("qwen mcp approve mine" in result.stdout) is (scope == "project")
+    assert "NAME" not in result.stdout
+    assert result.stdout.endswith('add "trust": true to the entry: its tools then run without a question.\n')
     codex = run_alone(home, "install", "codex", "--yes", cwd=root)
     assert "required = true" in codex.stdout
 
 
 @pytest.mark.requirement("install.works")
-def test_an_entry_that_does_not_start_is_told_with_the_command_to_look(home: Path) -> None:
+def test_an_entry_that_does_not_start_is_reported_with_the_command_to_run_by_hand(home: Path) -> None:
     write(settings_of(home), '{"limits": {"readLines": "many"}}')
-    done = run_alone(home, "install", "gemini", "--yes")
-    assert done.returncode == 1
-    assert "the server does not work when it is started as Gemini CLI would start it" in done.stderr
-    assert "coretools-mcp" in done.stderr.rpartition("by hand: ")[2]
-    assert "Traceback" not in done.stderr
+    result = run_alone(home, "install", "gemini", "--yes")
+    assert result.returncode == 1
+    assert "the server does not work when it is started as Gemini CLI would start it" in result.stderr
+    assert "coretools-mcp" in result.stderr.rpartition("by hand: ")[2]
+    assert "Traceback" not in result.stderr
 
 
 @pytest.mark.requirement("install.asked")
 @pytest.mark.parametrize(
-    ("options", "code", "told"),
+    ("options", "code", "message"),
     [
         ((), 1, "nobody can answer here"),
         (("--dry-run",), 0, "+++ "),
         (("--print",), 0, '"env": {'),
     ],
 )
-def test_without_a_yes_nothing_is_written(home: Path, options: tuple[str, ...], code: int, told: str) -> None:
-    done = run_alone(home, "install", "gemini", *options, variables=KEY)
-    assert done.returncode == code
-    assert told in done.stdout + done.stderr
-    assert "hunter2" not in done.stdout + done.stderr
+def test_without_a_yes_nothing_is_written(home: Path, options: tuple[str, ...], code: int, message: str) -> None:
+    result = run_alone(home, "install", "gemini", *options, variables=KEY)
+    assert result.returncode == code
+    assert message in result.stdout + result.stderr
+    assert "hunter2" not in result.stdout + result.stderr
     assert list(home.iterdir()) == []
 
 
 @pytest.mark.requirement("install.asked")
 def test_what_is_printed_is_what_the_client_reads(home: Path) -> None:
-    printed = run_alone(home, "install", "codex", "--print", "--name", "my.core").stdout
-    entry = tomllib.loads(printed)["mcp_servers"]["my.core"]
+    output = run_alone(home, "install", "codex", "--print", "--name", "my.core").stdout
+    entry = tomllib.loads(output)["mcp_servers"]["my.core"]
     assert entry["startup_timeout_sec"] == 30
-    printed = run_alone(home, "install", "vscode", "--print", "--workspace", str(home)).stdout
-    assert json.loads(printed)["servers"]["core"]["args"] == ["--workspace", str(home)]
+    output = run_alone(home, "install", "vscode", "--print", "--workspace", str(home)).stdout
+    assert json.loads(output)["servers"]["core"]["args"] == ["--workspace", str(home)]
 
 
 @pytest.mark.requirement("install.refused")
 @pytest.mark.parametrize(
-    ("arguments", "told"),
+    ("arguments", "message"),
     [
         (("install", "eclipse"), "is not a known client. Known clients: claude-desktop"),
         (("install", "gemini", "--name", "core_tools"), "is not a valid server name in Gemini CLI"),
@@ -208,22 +208,22 @@ def test_what_is_printed_is_what_the_client_reads(home: Path) -> None:
         (("install", "cursor", "--scope", "project", "--import"), "Omit --scope project"),
     ],
 )
-def test_wrong_usage_is_a_sentence_and_nothing_is_written(home: Path, arguments: tuple[str, ...], told: str) -> None:
-    done = run_alone(home, *arguments, "--yes")
-    assert (done.returncode, done.stdout) == (2, "")
-    assert told in done.stderr
+def test_wrong_usage_is_a_sentence_and_nothing_is_written(home: Path, arguments: tuple[str, ...], message: str) -> None:
+    result = run_alone(home, *arguments, "--yes")
+    assert (result.returncode, result.stdout) == (2, "")
+    assert message in result.stderr
     assert list(home.iterdir()) == []
 
 
 @pytest.mark.requirement("install.refused")
-def test_a_folder_whose_name_is_no_text_is_refused(home: Path) -> None:
-    (odd := home / "odd\udcff").mkdir()
-    named = run_alone(home, "install", "cursor", "--yes", "--workspace", str(odd))
-    here = run_alone(home, "install", "cursor", "--yes", "--scope", "project", cwd=odd)
-    for done in (named, here):
-        assert (done.returncode, done.stdout) == (2, "")
-        assert "cannot be written to a client's file" in done.stderr
-    assert list(odd.iterdir()) == []
+def test_a_folder_whose_name_is_not_valid_text_is_refused(home: Path) -> None:
+    (odd_folder := home / "odd\udcff").mkdir()
+    explicit = run_alone(home, "install", "cursor", "--yes", "--workspace", str(odd_folder))
+    project_scope = run_alone(home, "install", "cursor", "--yes", "--scope", "project", cwd=odd_folder)
+    for result in (explicit, project_scope):
+        assert (result.returncode, result.stdout) == (2, "")
+        assert "cannot be written to a client's file" in result.stderr
+    assert list(odd_folder.iterdir()) == []
 
 
 REACHED = '{"mcpServers": {"core": {"url": "http://127.0.0.1:8808/mcp"}}}'
@@ -232,7 +232,7 @@ OTHER = '{"mcpServers": {"core": {"command": "another"}}}'
 
 @pytest.mark.requirement("install.refused")
 @pytest.mark.parametrize(
-    ("command", "client", "path", "content", "told"),
+    ("command", "client", "path", "content", "message"),
     [
         ("install", "cursor", ".cursor/mcp.json", '{"mcpServers": ', "not valid JSON at line 1"),
         ("install", "cursor", ".cursor/mcp.json", "{,}", "not valid JSON at line 1, column 2"),
@@ -282,27 +282,27 @@ OTHER = '{"mcpServers": {"core": {"command": "another"}}}'
     ],
 )
 def test_a_file_that_cannot_be_changed_for_certain_stays_as_it_is(
-    home: Path, command: str, client: str, path: str, content: str | bytes, told: str
+    home: Path, command: str, client: str, path: str, content: str | bytes, message: str
 ) -> None:
     file = write(home / path, content)
     before = file.read_bytes()
-    done = run_alone(home, command, client, "--yes")
-    assert (done.returncode, file.read_bytes()) == (1, before)
-    assert told in done.stderr
-    assert "Traceback" not in done.stderr
+    result = run_alone(home, command, client, "--yes")
+    assert (result.returncode, file.read_bytes()) == (1, before)
+    assert message in result.stderr
+    assert "Traceback" not in result.stderr
     assert not (home / ".config").exists()
 
 
 @pytest.mark.requirement("install.refused")
-@pytest.mark.parametrize("what", ["a folder", "a pipe", "somebody else's", "two names"])
-def test_what_is_no_file_of_the_person_is_left_alone(home: Path, what: str) -> None:
+@pytest.mark.parametrize("obstacle", ["a folder", "a pipe", "somebody else's", "two names"])
+def test_a_path_that_is_not_the_users_own_regular_file_is_left_alone(home: Path, obstacle: str) -> None:
     file = home / ".cursor/mcp.json"
     file.parent.mkdir()
-    if what == "a folder":
+    if obstacle == "a folder":
         file.mkdir()
-    elif what == "a pipe":
+    elif obstacle == "a pipe":
         os.mkfifo(file)
-    elif what == "two names":
+    elif obstacle == "two names":
         file.write_text("{}")
         (home / "second.json").hardlink_to(file)
     elif os.geteuid() != 0:
@@ -310,14 +310,14 @@ def test_what_is_no_file_of_the_person_is_left_alone(home: Path, what: str) -> N
     else:
         file.write_text("{}")
         os.chown(file, 12345, -1)
-    done = run_alone(home, "install", "cursor", "--yes")
-    assert done.returncode == 1
-    assert "left unchanged" in done.stderr
+    result = run_alone(home, "install", "cursor", "--yes")
+    assert result.returncode == 1
+    assert "left unchanged" in result.stderr
     assert [entry.name for entry in file.parent.iterdir()] == ["mcp.json"]
 
 
 @pytest.mark.requirement("install.refused")
-def test_the_file_that_a_link_leads_to_is_changed_and_the_link_stays(home: Path) -> None:
+def test_the_target_of_a_symbolic_link_is_changed_and_the_link_stays(home: Path) -> None:
     real = write(home / "dotfiles/cursor.json", "{}\n")
     link = home / ".cursor/mcp.json"
     link.parent.mkdir()
@@ -333,38 +333,38 @@ def test_the_file_that_a_link_leads_to_is_changed_and_the_link_stays(home: Path)
 @pytest.mark.requirement("install.meanwhile")
 def test_a_file_whose_servers_change_while_the_person_thinks_is_not_written(home: Path) -> None:
     file = write(home / ".cursor/mcp.json", "{}")
-    other = '{"mcpServers": {"new": {"command": "x"}}}'
-    code, _, said = answer_at_terminal(
-        home, "install", "cursor", "--profile", "core", meanwhile=lambda: file.write_text(other)
+    new_content = '{"mcpServers": {"new": {"command": "x"}}}'
+    code, _, stderr = answer_at_terminal(
+        home, "install", "cursor", "--profile", "core", meanwhile=lambda: file.write_text(new_content)
     )
-    assert (code, file.read_text()) == (1, other)
-    assert "has changed in the meantime, so nothing was written" in said
+    assert (code, file.read_text()) == (1, new_content)
+    assert "has changed in the meantime, so nothing was written" in stderr
 
 
 @pytest.mark.requirement("install.meanwhile")
-def test_what_a_client_writes_beside_its_servers_is_not_lost(home: Path) -> None:
+def test_other_content_that_the_client_writes_meanwhile_is_not_lost(home: Path) -> None:
     file = write(home / ".claude.json", '{"history": 1}')
-    code, _, said = answer_at_terminal(
+    code, _, stderr = answer_at_terminal(
         home, "install", "claude-code", "--profile", "core", meanwhile=lambda: file.write_text('{"history": 2}')
     )
-    assert code == 0, said
+    assert code == 0, stderr
     assert json.loads(file.read_text())["history"] == 2
     assert run_alone(home, "uninstall", "claude-code", "--yes").returncode == 0
     assert file.read_text() == '{"history": 2}'
 
 
 @pytest.mark.requirement("install.bytes")
-def test_a_file_that_was_changed_since_loses_our_entry_alone(home: Path) -> None:
+def test_uninstall_removes_only_our_entry_from_a_file_that_was_changed_since(home: Path) -> None:
     assert run_alone(home, "install", "gemini", "--yes").returncode == 0
     file = home / ".gemini/settings.json"
-    changed = file.read_text().replace('{\n  "mcpServers"', '{\n  "theme": "dark",\n  "mcpServers"')
-    file.write_text(changed)
+    new_content = file.read_text().replace('{\n  "mcpServers"', '{\n  "theme": "dark",\n  "mcpServers"')
+    file.write_text(new_content)
     assert run_alone(home, "uninstall", "gemini", "--yes").returncode == 0
     assert file.read_text() == '{\n  "theme": "dark"\n}\n'
 
 
 @pytest.mark.requirement("install.entry")
-def test_what_a_person_added_to_our_entry_stays_when_it_is_installed_again(home: Path) -> None:
+def test_keys_that_a_user_added_to_our_entry_survive_a_second_install(home: Path) -> None:
     ours: dict[str, Any] = {"command": "/old/coretools-mcp", "args": [], "timeout": 5, "env": {"MODE": "x"}}
     file = write(home / ".gemini/settings.json", json.dumps({"mcpServers": {"core": ours}}))
     assert run_alone(home, "install", "gemini", "--yes", variables=KEY).returncode == 0
@@ -376,12 +376,12 @@ def test_what_a_person_added_to_our_entry_stays_when_it_is_installed_again(home:
 
 
 @pytest.mark.requirement("install.project")
-def test_a_projects_file_is_written_for_others_and_removed_again(home: Path, root: Path) -> None:
-    done = run_alone(home, "install", "zed", "--scope", "project", "--yes", cwd=root)
-    assert done.returncode == 0, done.stderr
+def test_a_project_file_is_written_with_the_workspace_and_removed_again(home: Path, root: Path) -> None:
+    result = run_alone(home, "install", "zed", "--scope", "project", "--yes", cwd=root)
+    assert result.returncode == 0, result.stderr
     file = root / ".zed/settings.json"
     assert json.loads(file.read_text())["context_servers"]["core"]["args"] == ["--workspace", str(root)]
-    assert "This file belongs to the project" in done.stdout
+    assert "This file belongs to the project" in result.stdout
     assert run_alone(home, "uninstall", "zed", "--scope", "project", "--yes", cwd=root).returncode == 0
     assert list(root.iterdir()) == []
 
@@ -395,31 +395,31 @@ SERVERS = {
 
 @pytest.mark.requirement("install.import")
 @pytest.mark.parametrize("is_changed_since", [False, True])
-def test_the_clients_other_servers_move_behind_us_and_come_back(home: Path, is_changed_since: bool) -> None:
+def test_the_clients_other_servers_move_to_our_settings_and_back(home: Path, is_changed_since: bool) -> None:
     before = json.dumps({"mcpServers": SERVERS}, indent=4) + "\n"
     file = write(home / ".cursor/mcp.json", before)
-    own = write(settings_of(home), '{"mcpServers": {"taken": {"command": "ours"}}}')
-    done = run_alone(home, "install", "cursor", "--import", "--yes")
-    assert done.returncode == 0, done.stderr
+    own_file = write(settings_of(home), '{"mcpServers": {"taken": {"command": "ours"}}}')
+    result = run_alone(home, "install", "cursor", "--import", "--yes")
+    assert result.returncode == 0, result.stderr
     assert set(json.loads(file.read_text())["mcpServers"]) == {"bad", "taken", "core"}
-    moved = json.loads(own.read_text())["mcpServers"]
-    assert moved == {"taken": {"command": "ours"}, "good-one": SERVERS["good one"]}
-    assert "would move to your settings: good-one" in done.stdout
-    assert "hunter2" not in done.stdout
-    assert "taken is not moved" in done.stderr
-    assert "hunter2" not in (own.parent / "installs/installs.json").read_text()
+    own_servers = json.loads(own_file.read_text())["mcpServers"]
+    assert own_servers == {"taken": {"command": "ours"}, "good-one": SERVERS["good one"]}
+    assert "would move to your settings: good-one" in result.stdout
+    assert "hunter2" not in result.stdout
+    assert "taken is not moved" in result.stderr
+    assert "hunter2" not in (own_file.parent / "installs/installs.json").read_text()
     if is_changed_since:
         file.write_text(file.read_text() + "\n")
-    back = run_alone(home, "uninstall", "cursor", "--yes")
-    assert "Moved back to Cursor: good one" in back.stdout
-    after = json.loads(file.read_text())
-    assert after == {"mcpServers": SERVERS}
+    uninstall = run_alone(home, "uninstall", "cursor", "--yes")
+    assert "Moved back to Cursor: good one" in uninstall.stdout
+    servers_after = json.loads(file.read_text())
+    assert servers_after == {"mcpServers": SERVERS}
     assert is_changed_since or file.read_text() == before
-    assert json.loads(own.read_text()) == {"mcpServers": {"taken": {"command": "ours"}}}
+    assert json.loads(own_file.read_text()) == {"mcpServers": {"taken": {"command": "ours"}}}
 
 
 @pytest.mark.requirement("install.import")
-def test_servers_that_came_later_move_only_where_all_of_them_can_come_back(home: Path) -> None:
+def test_servers_that_were_added_later_move_only_if_all_of_them_can_move_back(home: Path) -> None:
     file = write(home / ".gemini/settings.json", json.dumps({"mcpServers": {"first": {"command": "x"}}}))
     assert run_alone(home, "install", "gemini", "--yes").returncode == 0
     servers = json.loads(file.read_text())["mcpServers"]
@@ -428,16 +428,16 @@ def test_servers_that_came_later_move_only_where_all_of_them_can_come_back(home:
     assert list(json.loads(file.read_text())["mcpServers"]) == ["core"]
     servers = json.loads(file.read_text())["mcpServers"]
     write(file, json.dumps({"mcpServers": {**servers, "third": {"command": "z"}}}))
-    refused = run_alone(home, "install", "gemini", "--import", "--yes")
-    assert refused.returncode == 1
-    assert "was changed after its servers were moved. Undo the install first" in refused.stderr
+    refusal = run_alone(home, "install", "gemini", "--import", "--yes")
+    assert refusal.returncode == 1
+    assert "was changed after its servers were moved. Undo the install first" in refusal.stderr
     assert run_alone(home, "uninstall", "gemini", "--yes").returncode == 0
     assert set(json.loads(file.read_text())["mcpServers"]) == {"first", "second", "third"}
     assert json.loads(settings_of(home).read_text())["mcpServers"] == {}
 
 
 @pytest.mark.requirement("install.list")
-def test_without_a_name_it_tells_which_clients_are_here_and_where_we_are(home: Path) -> None:
+def test_install_without_a_name_lists_the_clients_and_our_entries(home: Path) -> None:
     write(home / ".codex/config.toml", '[mcp_servers.tools]\ncommand = "uvx"\nargs = ["coretools-mcp"]\n')
     write(home / ".cursor/mcp.json", CURSOR)
     write(home / ".gemini/settings.json", "{")
@@ -451,7 +451,7 @@ def test_without_a_name_it_tells_which_clients_are_here_and_where_we_are(home: P
 
 
 @pytest.mark.requirement("cli.import.own")
-def test_config_import_leaves_out_what_starts_or_reaches_us(home: Path) -> None:
+def test_config_import_skips_entries_that_start_or_reach_this_server(home: Path) -> None:
     write(settings_of(home), '{"http": {"port": 9100}}')
     ours: dict[str, Any] = {
         "core": {"command": "/x/coretools-mcp"},
@@ -460,11 +460,11 @@ def test_config_import_leaves_out_what_starts_or_reaches_us(home: Path) -> None:
         "port": {"url": "http://127.0.0.1:9100/mcp"},
     }
     write(home / ".cursor/mcp.json", json.dumps({"mcpServers": {**ours, "docs": {"command": "x"}}}))
-    done = run_alone(home, "config", "import", "cursor", "--yes")
-    assert done.returncode == 0
+    result = run_alone(home, "config", "import", "cursor", "--yes")
+    assert result.returncode == 0
     assert list(json.loads(settings_of(home).read_text())["mcpServers"]) == ["docs"]
     for name in ours:
-        assert f"{name} starts or reaches this server itself and was skipped." in done.stderr
+        assert f"{name} starts or reaches this server itself and was skipped." in result.stderr
     write(home / ".cursor/mcp.json", json.dumps({"mcpServers": ours}))
     assert run_alone(home, "config", "import", "cursor", "--yes").returncode == 1
 
@@ -481,31 +481,31 @@ SECRETS = """{
 
 
 @pytest.mark.requirement("install.asked")
-def test_no_secret_of_other_servers_is_shown_however_it_is_written(home: Path) -> None:
+def test_no_secret_of_other_servers_is_shown_in_any_notation(home: Path) -> None:
     write(home / ".cursor/mcp.json", SECRETS)
-    done = run_alone(home, "install", "cursor", "--import", "--dry-run")
-    assert done.returncode == 0, done.stderr
-    assert "would move to your settings: a" in done.stdout
-    assert "--api-key" in done.stdout
-    assert "[hidden]" in done.stdout
-    assert "hunter2" not in done.stdout + done.stderr
+    result = run_alone(home, "install", "cursor", "--import", "--dry-run")
+    assert result.returncode == 0, result.stderr
+    assert "would move to your settings: a" in result.stdout
+    assert "--api-key" in result.stdout
+    assert "[hidden]" in result.stdout
+    assert "hunter2" not in result.stdout + result.stderr
 
 
 @pytest.mark.requirement("install.bytes")
-def test_half_a_copy_of_the_file_is_not_taken_for_the_file_as_it_was(home: Path) -> None:
+def test_an_incomplete_backup_is_replaced(home: Path) -> None:
     file = write(home / ".cursor/mcp.json", CURSOR)
     assert run_alone(home, "install", "cursor", "--yes").returncode == 0
-    (kept,) = (home / ".config/coretools-mcp/installs").glob("*.bak")
+    (backup,) = (home / ".config/coretools-mcp/installs").glob("*.bak")
     assert run_alone(home, "uninstall", "cursor", "--yes").returncode == 0
-    kept.write_text(CURSOR[:20])
+    backup.write_text(CURSOR[:20])
     assert run_alone(home, "install", "cursor", "--import", "--yes").returncode == 0
-    assert kept.read_text() == CURSOR
+    assert backup.read_text() == CURSOR
     assert run_alone(home, "uninstall", "cursor", "--yes").returncode == 0
     assert file.read_text() == CURSOR
 
 
 @pytest.mark.requirement("install.import")
-def test_a_server_that_another_client_has_moved_too_stays_until_that_has_it_back(home: Path, root: Path) -> None:
+def test_a_server_that_two_clients_moved_stays_until_both_have_it_back(home: Path, root: Path) -> None:
     servers = json.dumps({"mcpServers": {"a": {"command": "python3"}}})
     cursor = write(home / ".cursor/mcp.json", servers)
     windsurf = write(home / ".codeium/windsurf/mcp_config.json", servers)
@@ -519,33 +519,33 @@ def test_a_server_that_another_client_has_moved_too_stays_until_that_has_it_back
 
 
 @pytest.mark.requirement("install.import")
-def test_moved_servers_come_back_though_somebody_took_our_entry_out(home: Path) -> None:
+def test_moved_servers_come_back_even_if_our_entry_was_removed_by_hand(home: Path) -> None:
     file = write(home / ".cursor/mcp.json", json.dumps({"mcpServers": {"a": {"command": "python3"}}}))
     assert run_alone(home, "install", "cursor", "--import", "--yes").returncode in (0, 1)
     file.write_text('{"mcpServers": {}}')
-    done = run_alone(home, "uninstall", "cursor", "--yes")
-    assert done.returncode == 0, done.stderr
+    result = run_alone(home, "uninstall", "cursor", "--yes")
+    assert result.returncode == 0, result.stderr
     assert json.loads(file.read_text()) == {"mcpServers": {"a": {"command": "python3"}}}
     assert json.loads(settings_of(home).read_text())["mcpServers"] == {}
 
 
 @pytest.mark.requirement("install.refused")
-def test_a_number_of_thousands_of_digits_in_a_file_of_codex_is_told(home: Path) -> None:
+def test_a_number_of_thousands_of_digits_in_a_codex_file_is_refused(home: Path) -> None:
     file = write(home / ".codex/config.toml", "a = " + "1" * 6_000 + "\n")
-    done = run_alone(home, "install", "codex", "--yes")
-    assert done.returncode == 1
-    assert "is not valid TOML" in done.stderr
+    result = run_alone(home, "install", "codex", "--yes")
+    assert result.returncode == 1
+    assert "is not valid TOML" in result.stderr
     assert file.read_text().startswith("a = 1")
     assert run_alone(home, "install").stdout.count("\n") == 11
 
 
 @pytest.mark.requirement("install.splice")
 @pytest.mark.parametrize("count", [6_000, pytest.param(60_000, marks=pytest.mark.long)])
-def test_what_is_odd_elsewhere_in_a_large_file_stays_byte_for_byte(home: Path, count: int) -> None:
+def test_oddities_elsewhere_in_a_large_file_stay_byte_for_byte(home: Path, count: int) -> None:
     before = '{"a": {"x": 1, "x": 2}, "history": [' + ", ".join(['{"text": "a\\"//b,]", "at": 1.50}'] * count) + "]"
     file = write(home / ".claude.json", before + ', "a": 1.0 }')
-    done = run_alone(home, "install", "claude-code", "--yes")
-    assert (done.returncode, done.stderr) == (0, "")
+    result = run_alone(home, "install", "claude-code", "--yes")
+    assert (result.returncode, result.stderr) == (0, "")
     text = file.read_text()
     assert text.startswith(before + ', "a": 1.0')
     assert list(json.loads(text)) == ["a", "history", "mcpServers"]
@@ -554,7 +554,7 @@ def test_what_is_odd_elsewhere_in_a_large_file_stays_byte_for_byte(home: Path, c
 
 
 @pytest.mark.requirement("install.splice")
-def test_a_file_of_codex_may_hold_what_is_not_a_number(home: Path) -> None:
+def test_a_codex_file_may_contain_nan_and_infinity(home: Path) -> None:
     file = write(home / ".codex/config.toml", "a = nan\nb = [-nan, inf, 1.50]\n")
     before = file.read_text()
     assert run_alone(home, "install", "codex", "--yes").returncode == 0
@@ -567,16 +567,18 @@ def test_a_file_of_codex_may_hold_what_is_not_a_number(home: Path) -> None:
 
 @pytest.mark.requirement("install.asked")
 @pytest.mark.parametrize(("choice", "has_colour"), [("always", True), ("auto", False)])
-def test_the_difference_is_in_colour_where_there_is_colour(home: Path, choice: str, has_colour: bool) -> None:
+def test_the_diff_is_coloured_only_if_colour_is_on(home: Path, choice: str, has_colour: bool) -> None:
     write(home / ".cursor/mcp.json", CURSOR)
-    done = run_alone(home, "install", "cursor", "--dry-run", "--color", choice)
-    assert ('\x1b[32m+\t\t"core": {' in done.stdout) is has_colour
-    assert '+\t\t"core": {' in done.stdout
+    result = run_alone(home, "install", "cursor", "--dry-run", "--color", choice)
+    assert ('\x1b[32m+\t\t"core": {' in result.stdout) is has_colour
+    assert '+\t\t"core": {' in result.stdout
 
 
 @pytest.mark.requirement("install.import")
 @pytest.mark.parametrize("step", [3, pytest.param(1, marks=pytest.mark.long)])
-def test_a_kill_at_any_moment_loses_no_server_and_done_again_it_is_whole(step: int, tmp_path: Path) -> None:
+def test_a_kill_at_any_moment_loses_no_server_and_a_second_install_completes_the_move(
+    step: int, tmp_path: Path
+) -> None:
     servers = {"a": {"command": "python3"}, "b": {"command": "python3", "args": ["-V"]}}
     before = json.dumps({"mcpServers": servers}, indent=1)
     own_before = '{"mcpServers": {"mine": {"command": "x"}}, "proxy": {"firstListWait": 0}}'
@@ -586,8 +588,8 @@ def test_a_kill_at_any_moment_loses_no_server_and_done_again_it_is_whole(step: i
         file, own = write(home / ".cursor/mcp.json", before), write(settings_of(home), own_before)
         command = [sys.executable, *forked([str(PEERS / "killed_command.py"), str(moments), *MOVING])]
         code = subprocess.run(command, env={"HOME": str(home), "PATH": ""}, cwd=home, check=False).returncode
-        now = [json.loads(each.read_text())["mcpServers"] for each in (file, own)]
-        assert now[0].keys() | now[1].keys() >= servers.keys()
+        servers_by_file = [json.loads(path.read_text())["mcpServers"] for path in (file, own)]
+        assert servers_by_file[0].keys() | servers_by_file[1].keys() >= servers.keys()
         again = run_alone(home, *MOVING, variables={"PATH": ""})
         assert again.returncode == 0, again.stderr
         assert list(json.loads(file.read_text())["mcpServers"]) == ["core"]
@@ -600,7 +602,7 @@ def test_a_kill_at_any_moment_loses_no_server_and_done_again_it_is_whole(step: i
 
 @pytest.mark.requirement("install.refused")
 @pytest.mark.parametrize(
-    ("what", "told"),
+    ("mounts", "reason"),
     one_in(
         2,
         [
@@ -613,18 +615,18 @@ def test_a_kill_at_any_moment_loses_no_server_and_done_again_it_is_whole(step: i
     ),
     ids=["read-only", "full"],
 )
-def test_what_cannot_be_written_is_one_sentence_and_nothing_is_left(
-    home: Path, what: tuple[str, ...], told: str
+def test_a_file_that_cannot_be_written_is_reported_in_one_sentence_and_leaves_nothing_behind(
+    home: Path, mounts: tuple[str, ...], reason: str
 ) -> None:
-    large = json.dumps({"mcpServers": {"a": {"command": "python3"}}, "x": "x" * 30_000})
-    own, file = write(settings_of(home), "{}"), home / ".cursor/mcp.json"
-    write(home / "read-only/mcp.json", large).parent.chmod(0o500)
-    confined = ["bwrap", "--dev-bind", "/", "/", *(each.replace("HOME", str(home)) for each in what), "sh", "-c"]
-    if subprocess.run([*confined, "true"], capture_output=True, check=False).returncode != 0:
+    large_content = json.dumps({"mcpServers": {"a": {"command": "python3"}}, "x": "x" * 30_000})
+    own_file, file = write(settings_of(home), "{}"), home / ".cursor/mcp.json"
+    write(home / "read-only/mcp.json", large_content).parent.chmod(0o500)
+    sandbox = ["bwrap", "--dev-bind", "/", "/", *(name.replace("HOME", str(home)) for name in mounts), "sh", "-c"]
+    if subprocess.run([*sandbox, "true"], capture_output=True, check=False).returncode != 0:
         pytest.skip("not run: bubblewrap does not work here")
     script = 'cp -n read-only/* .cursor; "$@"; code=$?; ls -A .cursor; cat .cursor/mcp.json; exit $code'
-    done = subprocess.run(
-        [*confined, script, "sh", sys.executable, "-P", str(LAUNCHER), *MOVING],
+    result = subprocess.run(
+        [*sandbox, script, "sh", sys.executable, "-P", str(LAUNCHER), *MOVING],
         env={"HOME": str(home), "PATH": os.environ["PATH"]},
         cwd=home,
         capture_output=True,
@@ -632,24 +634,24 @@ def test_what_cannot_be_written_is_one_sentence_and_nothing_is_left(
         timeout=100,
         check=False,
     )
-    assert done.returncode == 1
-    said = done.stderr.splitlines()[-1]
-    assert said == f"coretools-mcp: {file} cannot be written, so nothing was changed: {told}."
-    assert done.stdout.endswith(f"\nmcp.json\n{large}")
-    assert "python3" not in own.read_text()
-    assert [each.name for each in (own.parent / "installs").iterdir()] == ["installs.json"]
-    assert json.loads((own.parent / "installs/installs.json").read_text()) == []
+    assert result.returncode == 1
+    stderr = result.stderr.splitlines()[-1]
+    assert stderr == f"coretools-mcp: {file} cannot be written, so nothing was changed: {reason}."
+    assert result.stdout.endswith(f"\nmcp.json\n{large_content}")
+    assert "python3" not in own_file.read_text()
+    assert [name.name for name in (own_file.parent / "installs").iterdir()] == ["installs.json"]
+    assert json.loads((own_file.parent / "installs/installs.json").read_text()) == []
 
 
 @pytest.mark.requirement("install.bytes")
 @pytest.mark.parametrize("order", [(1, 2, 3), (2, 1, 3), (2, 3, 1), (3, 2, 1)])
-@pytest.mark.parametrize("before", [None, "", '{"a": [1,\n2]}'])
-def test_several_entries_of_ours_are_taken_out_in_any_order(
-    home: Path, order: tuple[int, ...], before: str | None
+@pytest.mark.parametrize("original", [None, "", '{"a": [1,\n2]}'])
+def test_several_entries_of_ours_can_be_removed_in_any_order(
+    home: Path, order: tuple[int, ...], original: str | None
 ) -> None:
     file = home / ".cursor/mcp.json"
-    if before is not None:
-        write(file, before)
+    if original is not None:
+        write(file, original)
     environ = {"HOME": str(home)}
     clients = client_configs(environ)
 
@@ -661,13 +663,13 @@ def test_several_entries_of_ours_are_taken_out_in_any_order(
         write_install(install_change(target(number), read_file(str(file)), entry, environ), {}, environ)
     for number in order:
         write_uninstall(uninstall_change(target(number), read_file(str(file)), environ), environ)
-    assert (file.read_text() if file.exists() else None) == before
-    assert file.parent.exists() == (before is not None)
-    assert [each.name for each in (settings_of(home).parent / "installs").iterdir()] == ["installs.json"]
+    assert (file.read_text() if file.exists() else None) == original
+    assert file.parent.exists() == (original is not None)
+    assert [path.name for path in (settings_of(home).parent / "installs").iterdir()] == ["installs.json"]
 
 
 @pytest.mark.requirement("install.import")
-def test_a_server_that_came_beside_our_entry_and_moved_later_comes_back(home: Path) -> None:
+def test_a_server_that_was_added_after_our_entry_and_moved_later_comes_back(home: Path) -> None:
     file = write(home / ".gemini/settings.json", "{}")
     for options in ((), (), ("--import",)):
         assert run_alone(home, "install", "gemini", "--yes", *options, variables=KEY).returncode == 0

@@ -1,4 +1,4 @@
-"""Servers behind a running server whose settings are edited while a call of one of them is at work."""
+"""Upstreams of a running server, whose settings are edited while one of them is working on a call."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ pytestmark = pytest.mark.anyio
 
 
 @pytest.mark.requirement("settings.live.upstreams")
-async def test_only_what_changed_is_started_and_ended_and_a_call_at_work_goes_on(root: Path, tmp_path: Path) -> None:
+async def test_only_changed_upstreams_are_restarted_and_a_running_call_continues(root: Path, tmp_path: Path) -> None:
     go = tmp_path / "go"
     tales = {alias: tmp_path / f"tale-{alias}" for alias in ("slow", "same", "other", "named", "gone", "fresh")}
 
-    def entry(alias: str, *deeds: str, **more: object) -> dict[str, object]:
-        return over_stdio(*deeds, env={"TALE": str(tales[alias])}, **more)
+    def entry(alias: str, *deeds: str, **options: object) -> dict[str, object]:
+        return over_stdio(*deeds, env={"TALE": str(tales[alias])}, **options)
 
     slow, same = entry("slow", f"wait:{go}"), entry("same", "honest")
     before = {"slow": slow, "same": same, "other": entry("other", "honest"), "gone": entry("gone", "honest")}
@@ -44,7 +44,7 @@ async def test_only_what_changed_is_started_and_ended_and_a_call_at_work_goes_on
             names = {tool.name for tool in (await client.list_tools()).tools}
             assert {f"{alias}__echo" for alias in before} <= names
             tasks.start_soon(call)
-            while "call\n" not in tales["slow"].read_text():  # noqa: ASYNC110 - a file tells nobody of changes
+            while "call\n" not in tales["slow"].read_text():  # noqa: ASYNC110 - there is no event for a changed file
                 await anyio.sleep(0.01)
             fresh = config.with_suffix(".new")
             fresh.write_text(json.dumps({"mcpServers": after, "proxy": {"firstListWait": 30_000}}))

@@ -1,4 +1,4 @@
-"""`lock`: a person approves the tools of servers as they are, and sees what differs from that."""
+"""`lock`: a person approves the current tools of servers, and sees later differences."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from tests.harness import write_config
 from tests.interaction.relay.clients import listing_entry
 
 
-def tool(name: str, **more: Any) -> dict[str, Any]:
-    return {"name": name, "description": f"Does {name}.", "inputSchema": {"type": "object"}, **more}
+def tool(name: str, **fields: Any) -> dict[str, Any]:
+    return {"name": name, "description": f"Does {name}.", "inputSchema": {"type": "object"}, **fields}
 
 
 class Setup:
-    """One server whose tools change while its entry stays."""
+    """One server whose tools change while its settings entry stays the same."""
 
     def __init__(self, folder: Path) -> None:
         self.orders = folder / "orders.json"
@@ -37,8 +37,11 @@ class Setup:
         return run(command, "--config", str(self.config), *options)
 
     def differences(self) -> set[tuple[str, str, str, bool]]:
-        told = json.loads(self.run("lock", "--diff", "--json").stdout)
-        return {(each["tool"], each["field"], each["change"], each["stops"]) for each in told["differences"]}
+        listing = json.loads(self.run("lock", "--diff", "--json").stdout)
+        return {
+            (difference["tool"], difference["field"], difference["change"], difference["stops"])
+            for difference in listing["differences"]
+        }
 
 
 @pytest.fixture
@@ -47,15 +50,15 @@ def setup(tmp_path: Path) -> Setup:
 
 
 @pytest.mark.requirement("lock.command")
-def test_lock_writes_checks_compares_and_asks_before_it_approves_what_is_stopped(setup: Setup) -> None:
-    assert setup.run("lock", "--check").returncode == 2, "there is no file"
+def test_lock_writes_checks_compares_and_asks_before_it_approves_blocked_tools(setup: Setup) -> None:
+    assert setup.run("lock", "--check").returncode == 2, "there is no lock file yet"
     first = setup.run("lock")
     assert (first.returncode, list(parse_lock(setup.path.read_bytes())["up"]["tools"])) == (0, ["find", "keep"])
-    written = setup.path.read_bytes()
+    content = setup.path.read_bytes()
     assert setup.run("lock", "--check").returncode == 0
     assert setup.run("lock").returncode == 0
     setup.lists(tool("find", title="Other"), tool("keep"))
-    assert setup.run("lock", "--check").returncode == 0, "a title stops nothing"
+    assert setup.run("lock", "--check").returncode == 0, "a changed title blocks no tool"
     assert setup.differences() == {("find", "title", "new", False)}
     setup.lists(tool("find", inputSchema={"type": "object", "required": ["a"]}), tool("more"))
     assert setup.differences() == {
@@ -63,12 +66,12 @@ def test_lock_writes_checks_compares_and_asks_before_it_approves_what_is_stopped
         ("keep", "", "gone", False),
         ("more", "", "new", True),
     }
-    checked = setup.run("lock", "--check")
-    assert checked.returncode == 1
-    assert "up: tool find, inputSchema: changed (blocks the tool)" in checked.stdout
-    refused = setup.run("lock")
-    assert (refused.returncode, setup.path.read_bytes()) == (1, written)
-    assert "Use --yes" in refused.stderr
+    check = setup.run("lock", "--check")
+    assert check.returncode == 1
+    assert "up: tool find, inputSchema: changed (blocks the tool)" in check.stdout
+    refusal = setup.run("lock")
+    assert (refusal.returncode, setup.path.read_bytes()) == (1, content)
+    assert "Use --yes" in refusal.stderr
     assert setup.run("lock", "--yes").returncode == 0
     assert setup.run("lock", "--check").returncode == 0
 
@@ -80,50 +83,50 @@ def test_lock_labels_odd_tools_before_they_are_approved(setup: Setup) -> None:
 
 
 @pytest.mark.requirement("lock.command")
-def test_lock_approves_single_tools_and_names_the_nearest_of_one_that_is_not_there(setup: Setup) -> None:
+def test_lock_approves_single_tools_and_suggests_the_nearest_name_for_an_unknown_one(setup: Setup) -> None:
     setup.run("lock")
     setup.lists(tool("find", description="New."), tool("keep", description="New."))
-    unsure = setup.run("lock", "--approve", "up__find")
-    assert unsure.returncode == 1
-    assert "nothing was changed" in unsure.stderr
-    done = setup.run("lock", "--approve", "up__find", "--yes")
-    assert done.returncode == 0
-    assert "Its description now:\n  New.\n" in done.stdout
-    assert done.stdout.endswith("\nup__find is approved as it is now; it was changed (description).\n")
+    refusal = setup.run("lock", "--approve", "up__find")
+    assert refusal.returncode == 1
+    assert "nothing was changed" in refusal.stderr
+    result = setup.run("lock", "--approve", "up__find", "--yes")
+    assert result.returncode == 0
+    assert "Its description now:\n  New.\n" in result.stdout
+    assert result.stdout.endswith("\nup__find is approved as it is now; it was changed (description).\n")
     assert {name for name, *_ in setup.differences()} == {"keep"}
-    missed = setup.run("lock", "--approve", "up__kept")
-    assert missed.returncode == 2
-    assert "Did you mean up__keep?" in missed.stderr
+    misspelling = setup.run("lock", "--approve", "up__kept")
+    assert misspelling.returncode == 2
+    assert "Did you mean up__keep?" in misspelling.stderr
 
 
 @pytest.mark.requirement("lock.command")
-def test_lock_approves_one_server_by_its_name_and_one_line_stands_for_many_tools(setup: Setup) -> None:
+def test_lock_approves_one_server_by_its_name_and_reports_its_tools_in_one_line(setup: Setup) -> None:
     setup.run("lock")
-    other = {**setup.servers, "other": listing_entry("other", tools=[tool(f"t{number}") for number in range(5)])}
-    write_config(setup.config.parent, {"tools": {"builtIn": False}, "mcpServers": other})
+    servers = {**setup.servers, "other": listing_entry("other", tools=[tool(f"t{number}") for number in range(5)])}
+    write_config(setup.config.parent, {"tools": {"builtIn": False}, "mcpServers": servers})
     setup.lists(tool("find", description="New."), tool("keep"))
-    shown = setup.run("lock", "--approve", "other", "--yes")
-    assert shown.returncode == 0, shown.stderr
-    assert "other: 5 tools (t0, t1, t2, t3, t4): new (blocks the tool)\n" in shown.stdout
-    assert "find" not in shown.stdout
-    assert "WARNING" not in shown.stderr
-    assert {name for name, *_ in setup.differences()} == {"find"}, "the other server's are approved, up's are not"
+    approval = setup.run("lock", "--approve", "other", "--yes")
+    assert approval.returncode == 0, approval.stderr
+    assert "other: 5 tools (t0, t1, t2, t3, t4): new (blocks the tool)\n" in approval.stdout
+    assert "find" not in approval.stdout
+    assert "WARNING" not in approval.stderr
+    assert {name for name, *_ in setup.differences()} == {"find"}, "only the tools of the other server are approved"
 
 
 @pytest.mark.requirement("lock.command")
-def test_a_server_that_cannot_be_reached_keeps_what_the_file_says_of_it(setup: Setup) -> None:
+def test_a_server_that_cannot_be_reached_keeps_its_entries_in_the_lock_file(setup: Setup) -> None:
     setup.run("lock")
     before = setup.path.read_bytes()
     setup.orders.write_text('{"ends": true}')
-    checked = setup.run("lock", "--check")
-    assert checked.returncode == 2
-    assert "Everything that could be checked matches" in checked.stdout
+    check = setup.run("lock", "--check")
+    assert check.returncode == 2
+    assert "Everything that could be checked matches" in check.stdout
     assert setup.run("lock").returncode == 1
     assert setup.path.read_bytes() == before
 
 
 @pytest.mark.requirement("lock.states")
-def test_tools_tells_how_each_stands_to_the_file(setup: Setup) -> None:
+def test_tools_shows_the_approval_state_of_each_tool(setup: Setup) -> None:
     assert "approval" not in json.loads(setup.run("tools", "--json").stdout)
     setup.run("lock")
     setup.lists(tool("find", description="New."), tool("keep", title="Other"), tool("more"))
@@ -136,14 +139,14 @@ def test_tools_tells_how_each_stands_to_the_file(setup: Setup) -> None:
 
 
 @pytest.mark.requirement("lock.closed")
-def test_tools_and_doctor_say_why_a_file_cannot_be_used_and_lock_makes_it_again(setup: Setup) -> None:
+def test_tools_and_doctor_say_why_a_lock_file_cannot_be_used_and_lock_rewrites_it(setup: Setup) -> None:
     setup.path.write_text("<<<<<<< ours\n")
-    told = setup.run("tools")
-    assert told.returncode == 1
-    assert "conflict markers" in told.stderr
-    assert "up__find" not in told.stdout
+    listing = setup.run("tools")
+    assert listing.returncode == 1
+    assert "conflict markers" in listing.stderr
+    assert "up__find" not in listing.stdout
     findings = json.loads(setup.run("doctor", "--json").stdout)["findings"]
-    (finding,) = [each for each in findings if each["subject"] == "lock file"]
+    (finding,) = [item for item in findings if item["subject"] == "lock file"]
     assert finding["health"] == "broken"
     assert "conflict markers" in finding["text"]
     assert setup.run("lock", "--check").returncode == 2
@@ -152,11 +155,11 @@ def test_tools_and_doctor_say_why_a_file_cannot_be_used_and_lock_makes_it_again(
 
 
 @pytest.mark.requirement("lock.closed")
-def test_lock_says_what_to_do_with_a_file_that_cannot_even_be_read(setup: Setup) -> None:
+def test_lock_says_what_to_do_with_a_lock_file_that_cannot_be_read(setup: Setup) -> None:
     setup.path.mkdir()
-    refused = setup.run("lock", "--yes")
-    assert refused.returncode == 1
-    assert "is not a regular file, so it was left unchanged. Remove it and try again." in refused.stderr
+    refusal = setup.run("lock", "--yes")
+    assert refusal.returncode == 1
+    assert "is not a regular file, so it was left unchanged. Remove it and try again." in refusal.stderr
     setup.path.rmdir()
     with setup.path.open("wb") as file:
         file.truncate(MAX_LOCK_BYTES + 1)
@@ -166,6 +169,6 @@ def test_lock_says_what_to_do_with_a_file_that_cannot_even_be_read(setup: Setup)
 @pytest.mark.requirement("lock.person")
 def test_a_call_with_yes_approves_no_tool(setup: Setup) -> None:
     setup.path.write_bytes(lock_text({}))
-    done = setup.run("call", "up__find", "--yes")
-    assert done.returncode == 77, done.stderr
+    result = setup.run("call", "up__find", "--yes")
+    assert result.returncode == 77, result.stderr
     assert setup.path.read_bytes() == lock_text({})

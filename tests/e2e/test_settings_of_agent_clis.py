@@ -1,4 +1,4 @@
-"""Settings files of Qwen Code and Gemini CLI, as people have them, served as they are: by the command, to a client."""
+"""Typical settings files of Qwen Code and Gemini CLI work unchanged with this server."""
 
 from __future__ import annotations
 
@@ -115,7 +115,7 @@ def home(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def project(root: Path) -> Path:
-    """A workspace with the operator's two programs."""
+    """A workspace with the two programs that the settings name, for custom tools."""
     for name, program in (("get_tools", GET_TOOLS), ("call_tool", CALL_TOOL)):
         path = root / "bin" / name
         path.parent.mkdir(exist_ok=True)
@@ -144,7 +144,7 @@ def write(path: Path, content: str) -> Path:
 
 
 class Person:
-    """Allows each action once, and keeps what was asked."""
+    """Allows each action once, and records the questions."""
 
     def __init__(self) -> None:
         self.questions: list[str] = []
@@ -157,7 +157,7 @@ class Person:
 
 @asynccontextmanager
 async def served(home: Path, project: Path, log: Path, person: Person, *options: str) -> AsyncGenerator[Client]:
-    """A client of a server that was started in a project, with these options."""
+    """Start a server in a project, with these options, and yield its client."""
     parameters = StdioServerParameters(
         command=sys.executable, args=forked(server_arguments(None, None, *options)), env=environment(home), cwd=project
     )
@@ -167,11 +167,11 @@ async def served(home: Path, project: Path, log: Path, person: Person, *options:
             yield client
 
 
-async def until_listed(client: Client, wanted: set[str]) -> set[str]:
-    """The names of all tools, once those are among them that come late."""
+async def until_listed(client: Client, expected: set[str]) -> set[str]:
+    """Wait until the expected tools are listed, and return the names of all tools."""
     while True:
         names = {tool.name for tool in (await client.list_tools()).tools}
-        if wanted <= names:
+        if expected <= names:
             return names
         await anyio.sleep(0.1)
 
@@ -182,7 +182,7 @@ OURS = {"read_file", "list_directory", "edit", "glob", "save_memory", "run_shell
 @pytest.mark.requirement("settings.agent-cli.served")
 @pytest.mark.parametrize("cli", BOTH)
 @pytest.mark.parametrize("content", one_in(2, [FLAT, SECTIONS]), ids=["flat", "sections"])
-async def test_the_file_of_a_user_is_served_as_it_is(
+async def test_a_users_settings_file_works_unchanged(
     cli: str, content: str, home: Path, project: Path, tmp_path: Path
 ) -> None:
     file = write(home / f".{cli}" / "settings.json", content)
@@ -194,19 +194,19 @@ async def test_the_file_of_a_user_is_served_as_it_is(
         assert {name.partition("__")[0] for name in names if "__" in name} == {"demo", "mcp"}
 
         assert "MARK" in text_of(await client.call_tool("demo__environment", {}))
-        assert person.questions == [], "a trusted server is not asked about"
-        said = text_of(await client.call_tool("shout", {"what": "hello"}))
-        assert said == 'shout of {"what": "hello"}'
+        assert person.questions == [], "the tools of a trusted server need no question"
+        output = text_of(await client.call_tool("shout", {"what": "hello"}))
+        assert output == 'shout of {"what": "hello"}'
         assert text_of(await client.call_tool("mcp__echo", {"text": "hi"})) == "hi"
         assert len(person.questions) == 2
 
         edit = {"file_path": "a.txt", "old_string": "old", "new_string": "new"}
         assert not (await client.call_tool("edit", edit)).is_error
-        assert len(person.questions) == 3, "yolo of a file does not count"
+        assert len(person.questions) == 3, "approval mode yolo has no effect in a file"
         assert not (await client.call_tool("save_memory", {"fact": "Tabs.", "scope": "project"})).is_error
-        refused = await client.call_tool("write_file", {"file_path": "b.txt", "content": "x"})
-        assert refused.is_error
-        assert "tools.exclude" in text_of(refused)
+        refusal = await client.call_tool("write_file", {"file_path": "b.txt", "content": "x"})
+        assert refusal.is_error
+        assert "tools.exclude" in text_of(refusal)
     title = "Qwen" if cli == "qwen" else "Gemini"
     assert (project / "a.txt").read_text() == "new\n"
     assert (project / "NOTES.md").read_text() == f"## {title} Added Memories\n- Tabs.\n"
@@ -217,8 +217,8 @@ async def test_the_file_of_a_user_is_served_as_it_is(
 
 
 async def run(home: Path, project: Path, *arguments: str) -> str:
-    done = await anyio.run_process(command_line(*arguments), env=environment(home), cwd=project)
-    return done.stdout.decode()
+    result = await anyio.run_process(command_line(*arguments), env=environment(home), cwd=project)
+    return result.stdout.decode()
 
 
 TOUCHING = "#!/bin/sh\n: > '{marker}'\necho '[]'\n"
@@ -227,7 +227,7 @@ PLACES = (".qwen/settings.json", ".gemini/settings.json", ".coretools/settings.j
 
 @pytest.mark.requirement("settings.workspace.trust")
 @pytest.mark.parametrize("place", one_in(3, PLACES))
-async def test_what_a_workspace_names_is_started_only_after_it_was_trusted(
+async def test_programs_that_a_workspace_names_are_started_only_after_it_is_trusted(
     place: str, home: Path, root: Path, tmp_path: Path
 ) -> None:
     marks = {name: tmp_path / f"{name}-was-started" for name in ("discovery", "server", "command", "hook")}
@@ -256,7 +256,7 @@ async def test_what_a_workspace_names_is_started_only_after_it_was_trusted(
     await run(home, root, "trust", "--yes")
     async with served(home, root, tmp_path / "log", person, *options) as client:
         await until_listed(client, {"read_file"})
-        started = [marks[name] for name in ("discovery", "server", "command")]
-        while not all(marker.exists() for marker in started):  # noqa: ASYNC110 - nobody tells of a file that appears
+        started_markers = [marks[name] for name in ("discovery", "server", "command")]
+        while not all(marker.exists() for marker in started_markers):  # noqa: ASYNC110 - there is no event for a new file
             await anyio.sleep(0.05)
     assert not marks["hook"].exists()

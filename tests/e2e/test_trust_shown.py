@@ -1,4 +1,4 @@
-"""What `trust` shows of a workspace's settings: all of their text, nothing hidden, and what runs where it is seen."""
+"""`trust` shows all settings of a workspace, hides nothing, and makes the programs that would run easy to see."""
 
 from __future__ import annotations
 
@@ -13,20 +13,20 @@ import pytest
 from tests.harness import command_line
 
 
-def trusted(folder: Path, settings: dict[str, Any]) -> str:
-    """What trusting these settings of a workspace prints."""
+def trust_output(folder: Path, settings: dict[str, Any]) -> str:
+    """Trust a workspace with these settings, and return what the command prints."""
     home, project = folder / "home", folder / "project"
     home.mkdir(exist_ok=True)
     (project / ".coretools").mkdir(parents=True)
     (project / ".coretools" / "settings.json").write_text(json.dumps(settings))
     environ = {**os.environ, "HOME": str(home), "XDG_CONFIG_HOME": str(home / ".config")}
     command = command_line("trust", "--yes")
-    done = subprocess.run(command, cwd=project, env=environ, capture_output=True, text=True, timeout=60, check=True)
-    return done.stdout
+    result = subprocess.run(command, cwd=project, env=environ, capture_output=True, text=True, timeout=60, check=True)
+    return result.stdout
 
 
 @pytest.mark.requirement("cli.trust")
-def test_trust_shows_what_could_be_a_secret_because_it_could_be_a_program(tmp_path: Path) -> None:
+def test_trust_shows_values_that_look_like_secrets_because_they_could_be_programs(tmp_path: Path) -> None:
     code = """$(TOKEN="$(touch P5)")"""
     environment = {"BASH_ENV": code, "GIT_CONFIG_KEY_0": "core.fsmonitor"}
     url = "https://me:hunter2@example.org/mcp?token=hunter3"
@@ -38,32 +38,32 @@ def test_trust_shows_what_could_be_a_secret_because_it_could_be_a_program(tmp_pa
         "agents": {"helper": {"command": "bash", "env": environment, "description": "Best", "prompt": "argument"}},
         "shell": {"env": environment},
     }
-    shown = trusted(tmp_path, settings)
-    assert shown.count(json.dumps(code)) == 4
-    assert shown.count("core.fsmonitor") == 3
-    assert f"would connect to the server far: {url}; with" in shown
-    assert 'described to models as "Read\\n<U+202E>this first"; also {"timeout": 7}\n' in shown
-    assert 'described to models as "Best"; also {"prompt": "argument"}\n' in shown
-    assert "hidden" not in shown
+    output = trust_output(tmp_path, settings)
+    assert output.count(json.dumps(code)) == 4
+    assert output.count("core.fsmonitor") == 3
+    assert f"would connect to the server far: {url}; with" in output
+    assert 'described to models as "Read\\n<U+202E>this first"; also {"timeout": 7}\n' in output
+    assert 'described to models as "Best"; also {"prompt": "argument"}\n' in output
+    assert "hidden" not in output
 
 
 @pytest.mark.requirement("cli.trust")
-def test_a_file_of_another_cli_that_cannot_be_used_is_told_and_stops_nothing(tmp_path: Path) -> None:
+def test_a_broken_file_of_another_cli_is_reported_and_stops_nothing(tmp_path: Path) -> None:
     for folder in ("project/.qwen", "home/.gemini"):
         (tmp_path / folder).mkdir(parents=True)
         (tmp_path / folder / "settings.json").write_text("{broken")
-    shown = trusted(tmp_path, {"approvalMode": "auto-edit"})
-    assert "not trusted, and not read until it is fixed: " in shown
-    assert shown.endswith("is trusted, with its settings, skills and programs as they are now.\n")
-    known = json.loads((tmp_path / "home/.config/coretools-mcp/trusted.json").read_text())
-    assert list(known["folders"][str(tmp_path / "project")]) == [".coretools/settings.json"]
+    output = trust_output(tmp_path, {"approvalMode": "auto-edit"})
+    assert "not trusted, and not read until it is fixed: " in output
+    assert output.endswith("is trusted, with its settings, skills and programs as they are now.\n")
+    records = json.loads((tmp_path / "home/.config/coretools-mcp/trusted.json").read_text())
+    assert list(records["folders"][str(tmp_path / "project")]) == [".coretools/settings.json"]
 
 
 @pytest.mark.requirement("cli.trust")
 def test_what_runs_is_the_last_thing_that_trust_shows_of_a_long_file(tmp_path: Path) -> None:
     settings: dict[str, Any] = {f"unknown{number}": 1 for number in range(500)}
     settings |= {"agents": {"helper": {"command": "bash"}}, "permissions": {"allow": ["Bash"], "deny": ["Edit"]}}
-    lines = trusted(tmp_path, settings).splitlines()
+    lines = trust_output(tmp_path, settings).splitlines()
     assert sum("is not a known key" in line for line in lines) == 20
     assert lines[-5:-1] == [
         "  note: 480 more not shown.",
@@ -74,16 +74,18 @@ def test_what_runs_is_the_last_thing_that_trust_shows_of_a_long_file(tmp_path: P
 
 
 @pytest.mark.requirement("cli.trust")
-def test_what_runs_is_shown_whole_once_and_counted_where_it_is_too_much_for_a_second_time(tmp_path: Path) -> None:
+def test_programs_are_shown_in_full_once_and_shortened_and_counted_in_the_summary(tmp_path: Path) -> None:
     args = [40 * " " + 500 * "x"]
-    lines = trusted(tmp_path, {"agents": {f"a{n}": {"command": "bash", "args": args} for n in range(30)}}).splitlines()
+    lines = trust_output(
+        tmp_path, {"agents": {f"a{n}": {"command": "bash", "args": args} for n in range(30)}}
+    ).splitlines()
     assert sum(line.endswith(f" <40 spaces> {500 * 'x'}'") for line in lines) == 30
     assert sum(line.endswith("x [...]") for line in lines) == 20
     assert lines[-2] == "  and 10 more, shown above"
 
 
 @pytest.mark.requirement("lsp.consent")
-def test_a_folder_without_settings_is_trusted_for_the_language_servers_that_it_brings(tmp_path: Path) -> None:
+def test_a_folder_without_settings_can_be_trusted_for_its_language_servers(tmp_path: Path) -> None:
     home, project = tmp_path / "home", tmp_path / "project"
     (project / ".venv" / "bin").mkdir(parents=True)
     environ = {**os.environ, "HOME": str(home), "XDG_CONFIG_HOME": str(home / ".config")}

@@ -1,4 +1,4 @@
-"""`changes` and `undo`, as a person uses them at a terminal, with no server at work."""
+"""`changes` and `undo` at a terminal, without a running server."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from tools.files.change.file_change import Author, TargetFile, make_change, plan
 from tools.files.change.journal import FILE, Journal
 from tools.files.workspace import Workspace
 
-IN_HOME = {"XDG_STATE_HOME": ""}  # what is kept stands in the home folder
+IN_HOME = {"XDG_STATE_HOME": ""}  # puts the journal in the home folder
 
 
 @pytest.fixture
 def home(tmp_path: Path) -> Path:
-    """A home that is the working folder and the workspace too."""
+    """A home folder that is also the working folder and the workspace."""
     folder = tmp_path.resolve() / "home"
     folder.mkdir()
     return folder
@@ -30,13 +30,13 @@ def home(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def journal(home: Path) -> Generator[Journal]:
-    opened = Journal(str(home / ".local/state/coretools-mcp"), 1_000_000, 30, 1_000_000)
-    yield opened
-    opened.close()
+    store = Journal(str(home / ".local/state/coretools-mcp"), 1_000_000, 30, 1_000_000)
+    yield store
+    store.close()
 
 
 def write(home: Path, journal: Journal, name: str, content: str, client: str = "one") -> None:
-    """A change as a tool makes it."""
+    """Write a file and record the change, as a tool does."""
     workspace = Workspace([str(home)])
     author = Author(journal, client, "write_file")
     target = TargetFile(workspace, workspace.locate(name), None, AbortSignal(), author)
@@ -54,33 +54,33 @@ def run(home: Path, *arguments: str, cwd: Path | None = None) -> subprocess.Comp
     return run_alone(home, *arguments, cwd=cwd, variables=IN_HOME)
 
 
-def answer(home: Path, *arguments: str, **given: Any) -> tuple[int, str, str]:
-    return answer_at_terminal(home, *arguments, variables=IN_HOME, **given)
+def answer(home: Path, *arguments: str, **options: Any) -> tuple[int, str, str]:
+    return answer_at_terminal(home, *arguments, variables=IN_HOME, **options)
 
 
 @pytest.mark.requirement("undo.terminal")
-def test_changes_of_every_client_are_listed_and_taken_back_without_a_server(home: Path, journal: Journal) -> None:
+def test_changes_of_every_client_are_listed_and_undone_without_a_server(home: Path, journal: Journal) -> None:
     (home / "a.txt").write_text("old\n")
     write(home, journal, "a.txt", "new\n", "one")
     write(home, journal, "b.txt", "x\n", "two")
-    listed = run(home, "changes")
-    assert listed.returncode == 0
-    lines = listed.stdout.splitlines()
+    listing = run(home, "changes")
+    assert listing.returncode == 0
+    lines = listing.stdout.splitlines()
     assert lines[0].startswith("2  ")
     assert lines[0].endswith("  write_file  b.txt (+1 -0, new)")
     assert lines[-1] == "Changes by commands and other programs are not recorded."
-    told = json.loads(run(home, "changes", "--json").stdout)
-    assert [(change["id"], change["path"], change["undone"]) for change in told] == [
+    changes = json.loads(run(home, "changes", "--json").stdout)
+    assert [(change["id"], change["path"], change["undone"]) for change in changes] == [
         (2, str(home / "b.txt"), False),
         (1, str(home / "a.txt"), False),
     ]
     assert "Change 2 was undone" in run(home, "undo", "--yes").stdout
     assert not (home / "b.txt").exists()
-    code, stdout, shown = answer(home, "undo")
+    code, stdout, stderr = answer(home, "undo")
     assert (code, (home / "a.txt").read_text()) == (0, "old\n")
-    assert "Undo change 1 of a.txt (write_file)" in shown
-    assert "-new" in shown
-    assert "+old" in shown
+    assert "Undo change 1 of a.txt (write_file)" in stderr
+    assert "-new" in stderr
+    assert "+old" in stderr
     assert "This is change 4" in stdout
     elsewhere = home / "elsewhere"
     elsewhere.mkdir()
@@ -91,23 +91,23 @@ def test_changes_of_every_client_are_listed_and_taken_back_without_a_server(home
 
 
 @pytest.mark.requirement("undo.terminal")
-def test_without_a_yes_or_where_the_file_moved_on_nothing_is_undone(home: Path, journal: Journal) -> None:
+def test_nothing_is_undone_without_a_yes_or_if_the_file_has_changed_since(home: Path, journal: Journal) -> None:
     write(home, journal, "a.txt", "new\n")
-    unanswered = run(home, "undo")
-    assert unanswered.returncode == 1
-    assert "nothing was undone: nobody can answer here" in unanswered.stderr
+    without_terminal = run(home, "undo")
+    assert without_terminal.returncode == 1
+    assert "nothing was undone: nobody can answer here" in without_terminal.stderr
     assert answer(home, "undo", answer=b"n\n")[0] == 1
-    code, _, said = answer(home, "undo", meanwhile=lambda: (home / "a.txt").write_text("mine\n"))
+    code, _, stderr = answer(home, "undo", meanwhile=lambda: (home / "a.txt").write_text("mine\n"))
     assert code == 1
-    assert "has changed since change 1" in said
-    assert "+mine" in said
+    assert "has changed since change 1" in stderr
+    assert "+mine" in stderr
     assert (home / "a.txt").read_text() == "mine\n"
     assert "There is no file change 7" in run(home, "undo", "7", "--yes").stderr
     assert run(home, "undo", "x").returncode == 2
 
 
 @pytest.mark.requirement("undo.terminal")
-def test_a_person_takes_back_what_is_hidden_from_agents(home: Path, journal: Journal) -> None:
+def test_a_person_can_undo_changes_to_files_that_are_hidden_from_agents(home: Path, journal: Journal) -> None:
     (home / ".qwenignore").write_text("secret\n")
     (home / "secret").write_text("word\n")
     write(home, journal, "secret", "x\n")
@@ -116,7 +116,7 @@ def test_a_person_takes_back_what_is_hidden_from_agents(home: Path, journal: Jou
 
 
 @pytest.mark.requirement("undo.forget")
-def test_all_that_is_kept_is_forgotten_after_a_question(home: Path, journal: Journal) -> None:
+def test_the_whole_journal_is_deleted_after_a_question(home: Path, journal: Journal) -> None:
     (home / "a.txt").write_text("a very secret line\n")
     write(home, journal, "a.txt", "x\n")
     journal.close()
@@ -127,10 +127,10 @@ def test_all_that_is_kept_is_forgotten_after_a_question(home: Path, journal: Jou
     assert (code, stdout) == (0, "Everything that was kept to undo changes was deleted.\n")
     assert b"a very secret line" not in store.read_bytes()
     store.write_bytes(b"damaged" * 1_000)
-    damaged = run(home, "changes")
-    assert damaged.returncode == 1
-    said = "The change journal is damaged (run coretools-mcp undo --forget to start a new one)."
-    assert damaged.stderr == f"coretools-mcp: {said}\n"
+    listing = run(home, "changes")
+    assert listing.returncode == 1
+    message = "The change journal is damaged (run coretools-mcp undo --forget to start a new one)."
+    assert listing.stderr == f"coretools-mcp: {message}\n"
     assert run(home, "undo", "--forget", "--yes").returncode == 0
     assert not store.exists()
     assert os.path.isfile(home / "a.txt")

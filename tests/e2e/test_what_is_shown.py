@@ -1,4 +1,4 @@
-"""What the commands about settings show of what would run: the very thing, and no secret where none is needed."""
+"""Commands for settings show exactly what would run, and hide secrets that nobody needs to see."""
 
 from __future__ import annotations
 
@@ -31,13 +31,15 @@ LOOKS_LOCAL: dict[str, Any] = {
 def run(home: Path, *arguments: str, cwd: Path | None = None) -> str:
     environ = {**os.environ, "HOME": str(home), "XDG_CONFIG_HOME": str(home / ".config")}
     command = command_line(*arguments)
-    done = subprocess.run(command, cwd=cwd or home, env=environ, capture_output=True, text=True, timeout=60, check=True)
-    return done.stdout
+    result = subprocess.run(
+        command, cwd=cwd or home, env=environ, capture_output=True, text=True, timeout=60, check=True
+    )
+    return result.stdout
 
 
 @pytest.fixture
 def home(tmp_path: Path) -> Path:
-    """A home with nothing in it."""
+    """An empty home folder."""
     path = tmp_path / "home"
     path.mkdir()
     return path
@@ -50,13 +52,13 @@ def test_trust_shows_the_very_command_that_starts_and_all_that_has_a_say_in_it(h
     servers = {"nice": LOOKS_REMOTE, "hid": LOOKS_SECRET, "far": LOOKS_LOCAL}
     settings = {"mcpServers": servers, "tools": {"discoveryCommand": ["sh", "--token", "touch P4"]}}
     (project / ".coretools" / "settings.json").write_text(json.dumps(settings))
-    shown = run(home, "trust", "--yes", cwd=project)
-    assert "would start the server nice: /bin/sh -c 'touch P1'\n" in shown
-    assert "docs.example.org" not in shown
-    assert """would start the server hid: /bin/sh -c 'eval "$1"' --password 'touch P3'\n""" in shown
-    assert 'would connect to the server far: https://evil.example/mcp; with {"env": {"LD_PRELOAD": "x.so"}}; ' in shown
-    assert "in the folder /srv" in shown
-    assert "would run, to discover tools: sh --token 'touch P4'" in shown
+    output = run(home, "trust", "--yes", cwd=project)
+    assert "would start the server nice: /bin/sh -c 'touch P1'\n" in output
+    assert "docs.example.org" not in output
+    assert """would start the server hid: /bin/sh -c 'eval "$1"' --password 'touch P3'\n""" in output
+    assert 'would connect to the server far: https://evil.example/mcp; with {"env": {"LD_PRELOAD": "x.so"}}; ' in output
+    assert "in the folder /srv" in output
+    assert "would run, to discover tools: sh --token 'touch P4'" in output
 
 
 ADDRESSES = [
@@ -75,12 +77,12 @@ def test_show_hides_the_secrets_in_addresses_and_leaves_the_rest(home: Path, tmp
     remote = {"url": address}
     local = {"command": "x", "args": [f"--endpoint={address}", "--pass=hunter2", "-pwd-secret=hunter2", "--mode=slow"]}
     config.write_text(json.dumps({"mcpServers": {"remote": remote, "local": local}}))
-    shown = run(home, "config", "show", "--config", str(config))
-    assert "hunter2" not in shown
-    assert shown.count("mcp.example.org/") == 2
-    assert shown.count("mode=fast") == 2
-    assert "--pass=[hidden]" in shown
-    assert "--mode=slow" in shown
+    output = run(home, "config", "show", "--config", str(config))
+    assert "hunter2" not in output
+    assert output.count("mcp.example.org/") == 2
+    assert output.count("mode=fast") == 2
+    assert "--pass=[hidden]" in output
+    assert "--mode=slow" in output
 
 
 @pytest.mark.requirement("cli.config.show")

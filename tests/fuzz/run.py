@@ -1,8 +1,9 @@
-"""Fuzzing: changes of kept inputs, chosen by a seed, until the time is over.
+"""Fuzzing: random changes of stored inputs, reproducible by a seed, until the time is up.
 
 make fuzz [FUZZ_ARGS='--seconds N --seed N --only NAME']
 
-What fails is made smaller and kept in the corpus, so that the suite tries it from then on. Exit code 1 if anything did.
+An input that fails is made smaller and stored in the corpus, so that the test suite tries it from then on. The exit
+code is 1 if any input failed.
 """
 
 from __future__ import annotations
@@ -20,12 +21,12 @@ from types import FrameType
 from tests.fuzz.subjects import CORPORA, MAX_BYTES, SUBJECTS, Check, Subject, checks
 
 MAX_CPU_SECONDS = 3.0
-"""Of processors, for one small input."""
+"""Limit of processor time for one small input."""
 MAX_SECONDS = 60
-"""After which an input hangs, on however busy a machine."""
+"""An input that takes longer has hung, even on a busy machine."""
 MAX_POOLED = 2_000
 MAX_TRIED_TO_SHRINK = 2_000
-ODD = (
+ODD_BYTES = (
     *(b"{", b"}", b"[", b"]", b'"', b",", b":", b"\\", b"\n", b"\r\n", b"\0", b"\x1b[", b"null", b"true", b"NaN"),
     *(b"-1", b"0", b"1e400", b"9" * 30, b"\\ud800", b"\xed\xa0\x80", b"\xff", b"\xef\xbb\xbf", b"\xe2\x80\xa8"),
     *(b"\xc3\xa9", b"\xf0\x9f\x98\x80", b" " * 50, b"[" * 300, b"../", b"__proto__", b"%s"),
@@ -33,21 +34,21 @@ ODD = (
 
 
 def main() -> int:
-    """Fuzz each subject, and tell what was found."""
+    """Fuzz each subject, and print the findings."""
     parser = argparse.ArgumentParser()
     parser.add_argument("--seconds", type=float, default=600.0)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--only", nargs="+", choices=[*SUBJECTS], default=[*SUBJECTS])
     options = parser.parse_args()
     logging.disable()
-    signal.signal(signal.SIGALRM, _hangs)
+    signal.signal(signal.SIGALRM, _fail_on_timeout)
     has_failed = False
     for name, subject, check in checks(options.only):
         has_failed |= not _fuzz(name, subject, check, random.Random(options.seed), options.seconds)  # noqa: S311 - repeatable
     return int(has_failed)
 
 
-def _hangs(_number: int, _frame: FrameType | None) -> None:
+def _fail_on_timeout(_number: int, _frame: FrameType | None) -> None:
     raise AssertionError(f"an input took more than {MAX_SECONDS} s")
 
 
@@ -55,68 +56,68 @@ def _fuzz(name: str, subject: Subject, check: Check, chance: random.Random, seco
     pool = [path.read_bytes() for path in subject.corpus]
     kinds: set[Hashable] = set()
     failures: set[str] = set()
-    tried, ends = 0, time.monotonic() + seconds
-    waiting = [*pool]  # first as they are
-    while time.monotonic() < ends:
-        data = waiting.pop() if waiting else _changed(chance, pool, subject.words)
-        tried += 1
+    count, deadline = 0, time.monotonic() + seconds
+    queue = [*pool]  # first, all inputs are tried unchanged
+    while time.monotonic() < deadline:
+        data = queue.pop() if queue else _change(chance, pool, subject.words)
+        count += 1
         kind, failure = _try(check, data)
         if failure and failure not in failures:
             failures.add(failure)
-            small = _shrunk(check, data, failure)
-            path = CORPORA / name / f"found-{hashlib.sha256(small).hexdigest()[:12]}"
-            path.write_bytes(small)
+            small_input = _shrink(check, data, failure)
+            path = CORPORA / name / f"found-{hashlib.sha256(small_input).hexdigest()[:12]}"
+            path.write_bytes(small_input)
             sys.stdout.write(f"{name}: {failure}\n  {path}\n")
         elif kind not in kinds:
             kinds.add(kind)
             if len(pool) < MAX_POOLED:
                 pool.append(data)
-    sys.stdout.write(f"{name}: {tried:,} inputs of {len(kinds):,} kinds, {len(failures)} failures\n")
+    sys.stdout.write(f"{name}: {count:,} inputs of {len(kinds):,} kinds, {len(failures)} failures\n")
     sys.stdout.flush()
     return not failures
 
 
 def _try(check: Check, data: bytes) -> tuple[Hashable, str]:
-    """The kind of an input, and what failed: an exception and where it was raised."""
-    begun = time.process_time()
+    """Return the kind of an input, and its failure: the exception and the function that raised it."""
+    start = time.process_time()
     signal.alarm(MAX_SECONDS)
     try:
         kind = check(data)
-    except Exception as error:  # noqa: BLE001 - any is a finding
+    except Exception as error:  # noqa: BLE001 - any exception is a finding
         traceback = error.__traceback__
         while traceback is not None and traceback.tb_next is not None:
             traceback = traceback.tb_next
-        where = f"{traceback.tb_frame.f_code.co_qualname}:{traceback.tb_lineno}" if traceback is not None else ""
-        return None, f"{type(error).__name__} in {where}"
+        place = f"{traceback.tb_frame.f_code.co_qualname}:{traceback.tb_lineno}" if traceback is not None else ""
+        return None, f"{type(error).__name__} in {place}"
     finally:
         signal.alarm(0)
-    return kind, "it is too slow" if time.process_time() - begun > MAX_CPU_SECONDS else ""
+    return kind, "it is too slow" if time.process_time() - start > MAX_CPU_SECONDS else ""
 
 
-def _changed(chance: random.Random, pool: Sequence[bytes], words: Sequence[bytes]) -> bytes:
+def _change(chance: random.Random, pool: Sequence[bytes], words: Sequence[bytes]) -> bytes:
     data = chance.choice(pool)
     for _ in range(chance.choice((1, 1, 2, 4, 8))):
         first, last = sorted(chance.randrange(len(data) + 1) for _ in range(2))
         if chance.random() < 0.7:
             last = min(last, first + chance.randrange(12))
-        other = chance.choice(pool)
-        put = chance.choice(
+        other_input = chance.choice(pool)
+        insertion = chance.choice(
             (
                 b"",
                 chance.choice(words),
                 chance.choice(words),
-                chance.choice(ODD),
+                chance.choice(ODD_BYTES),
                 bytes([chance.randrange(256)]),
                 data[first:last] * chance.choice((2, 2, 3, 40)),
-                other[chance.randrange(len(other) + 1) :][: chance.randrange(200)],
+                other_input[chance.randrange(len(other_input) + 1) :][: chance.randrange(200)],
             )
         )
-        data = data[:first] + put + data[last if chance.random() < 0.6 else first :]
+        data = data[:first] + insertion + data[last if chance.random() < 0.6 else first :]
     return data[:MAX_BYTES]
 
 
-def _shrunk(check: Check, data: bytes, failure: str) -> bytes:
-    """The input without what it does not need to fail in the same way."""
+def _shrink(check: Check, data: bytes, failure: str) -> bytes:
+    """Return a smaller input that fails in the same way."""
     size, tries = len(data) // 2, 0
     while size and tries < MAX_TRIED_TO_SHRINK:
         at = 0

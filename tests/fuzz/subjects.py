@@ -1,4 +1,4 @@
-"""What is fuzzed: readers of bytes that anybody may have written, each with what has to hold whatever they are."""
+"""Subjects of fuzzing: parsers of untrusted bytes, each with checks that must hold for every input."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from server.settings.document_editor import toml_tree, with_member, with_table, 
 from server.settings.settings_files import parse
 from server.transports.dispatcher import Conversation
 from server.transports.json_lines import LineSplitter
-from server.transports.stdio_server import _Wire  # pyright: ignore[reportPrivateUsage] - a wire for each input
+from server.transports.stdio_server import _Wire  # pyright: ignore[reportPrivateUsage] - one connection per input
 from tests.property.test_ignore_against_git import assert_the_same_with_and_without_re2
 from tools.files.change.notebook_change import _insert_cell, _replace_source  # pyright: ignore[reportPrivateUsage] - pure
 from tools.files.notebook_cells import NotANotebookError, Notebook, cell_finder, parse_notebook, render
@@ -34,7 +34,7 @@ from tools.permissions.permission_rules import Rule, literal_path, parse_rule, r
 from tools.permissions.verdict import Verdict
 
 Check = Callable[[bytes], Hashable]
-"""Fails where something does not hold. What comes back tells kinds of inputs apart: a new one is worth more changes."""
+"""Fails if something does not hold. The result is the kind of the input; inputs of new kinds are kept for changes."""
 
 CORPORA = Path(__file__).with_name("corpora")
 MAX_BYTES = 4_000
@@ -42,19 +42,19 @@ MAX_REQUEST_BYTES = 2_000
 
 
 class Subject(NamedTuple):
-    """Something that is fuzzed.
+    """A parser to fuzz.
 
     Args:
-        prepared: Gives the check, and takes away what it needed.
-        words: Of its language, put in by changes.
+        open_check: A context manager that yields the check and cleans up at the end.
+        words: Words of the input language, which changes insert.
     """
 
-    prepared: Callable[[], Any]
+    open_check: Callable[[], Any]
     words: tuple[bytes, ...]
 
     @property
     def corpus(self) -> list[Path]:
-        """Inputs that are kept: of each kind a small one, and every one that has found a defect."""
+        """The stored inputs: a small one of each kind, and every one that has found a defect."""
         name = next(name for name, subject in SUBJECTS.items() if subject is self)
         return sorted((CORPORA / name).iterdir())
 
@@ -65,16 +65,16 @@ def _words(text: str) -> tuple[bytes, ...]:
 
 @contextmanager
 def _wire() -> Generator[Check]:
-    """A whole server, which is given the lines over a pipe of its own; then it has to answer one request more."""
+    """Send the lines to a whole server over a new connection. The server must still answer one more request."""
     with tempfile.TemporaryDirectory() as folder, start_blocking_portal() as portal:
         overrides = {"workspace": {"roots": [folder]}, "tools": {"include": ["read_file", "glob", "list_directory"]}}
         app = App(load_settings([], overrides, {"HOME": folder, "XDG_STATE_HOME": folder}), "stdio")
         with portal.wrap_async_context_manager(app.running()):
-            yield lambda data: (_read_lines(data), portal.call(_served, app, data))
+            yield lambda data: (_read_lines(data), portal.call(_serve, app, data))
 
 
 def _read_lines(data: bytes) -> Hashable:
-    """However the bytes arrive, the lines are the same; what is read of one is the same when it is written and read."""
+    """Check that lines do not depend on how the bytes arrive, and that messages survive being written and read."""
     whole, pieces = LineSplitter(MAX_REQUEST_BYTES), LineSplitter(MAX_REQUEST_BYTES)
     lines = [bytes(line) for line in whole.feed(data + b"\n")]
     size = len(data) % 7 + 1
@@ -86,50 +86,50 @@ def _read_lines(data: bytes) -> Hashable:
     for line in lines:
         for is_of_client in (True, False):
             try:
-                found = read_of_client(line, takes_batches=True) if is_of_client else read_message(line)
+                messages = read_of_client(line, takes_batches=True) if is_of_client else read_message(line)
             except ValueError as error:
                 kinds.append(type(error).__name__)
                 continue
-            for message in found if isinstance(found, list) else [found]:
+            for message in messages if isinstance(messages, list) else [messages]:
                 if b"NaN" not in line and b"Infinity" not in line:
                     assert read_message(encoded(fields_of(message))) == message
                 kinds.append(type(message).__name__)
     return tuple(sorted(set(kinds)))
 
 
-async def _served(app: App, data: bytes) -> Hashable:
-    ours, its = socket.socketpair()
-    with ours, its:
-        ours.setblocking(False)
-        wire = _Wire(its.fileno(), its.fileno(), MAX_REQUEST_BYTES, lambda _tool: False)
+async def _serve(app: App, data: bytes) -> Hashable:
+    our_end, server_end = socket.socketpair()
+    with our_end, server_end:
+        our_end.setblocking(False)
+        wire = _Wire(server_end.fileno(), server_end.fileno(), MAX_REQUEST_BYTES, lambda _tool: False)
         conversation = Conversation(app.table, wire.dispatcher)
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(wire.dispatcher.run, conversation.on_request, conversation.on_notify)
             wire.resume_reading()
             try:
                 with anyio.fail_after(20):
-                    return await _answers(ours, data + b'\n{"jsonrpc":"2.0","id":"the last","method":"ping"}\n')
+                    return await _answers(our_end, data + b'\n{"jsonrpc":"2.0","id":"the last","method":"ping"}\n')
             finally:
                 conversation.connection.close()
                 wire.stop()
                 tasks.cancel_scope.cancel()
 
 
-async def _answers(ours: socket.socket, data: bytes) -> Hashable:
-    """The kinds of messages that come until the last request is answered."""
+async def _answers(our_end: socket.socket, data: bytes) -> Hashable:
+    """Return the kinds of messages that arrive until the last request is answered."""
     loop = asyncio.get_running_loop()
-    await loop.sock_sendall(ours, data)
-    heard = b""
-    while b'"id":"the last"' not in heard:
-        chunk = await loop.sock_recv(ours, 1 << 16)
-        assert chunk, "the wire was closed"
-        heard += chunk
-    while not heard.endswith(b"\n"):
-        heard += await loop.sock_recv(ours, 1 << 16)
+    await loop.sock_sendall(our_end, data)
+    output = b""
+    while b'"id":"the last"' not in output:
+        chunk = await loop.sock_recv(our_end, 1 << 16)
+        assert chunk, "the server closed the connection"
+        output += chunk
+    while not output.endswith(b"\n"):
+        output += await loop.sock_recv(our_end, 1 << 16)
     kinds: set[str] = set()
-    for line in heard.splitlines():
+    for line in output.splitlines():
         message = json.loads(line)
-        if b"\\ud" not in line:  # an id that is half a character comes back as it is, which not every parser takes
+        if b"\\ud" not in line:  # a lone surrogate in an id is sent back, and not every parser accepts it
             jsonrpc_message_adapter.validate_json(line, by_name=False)
         kinds.add(str(message.get("error", message).get("code", message.get("method", ""))))
     return tuple(sorted(kinds))
@@ -143,39 +143,39 @@ def _settings() -> Generator[Check]:
         def check(data: bytes) -> Hashable:
             path.write_bytes(data)
             try:
-                loaded = load_settings([str(path)], {}, {"HOME": folder}, folder=folder)
-                said: Hashable = tuple(sorted(map(_kind, loaded.warnings)))[:3]
+                report = load_settings([str(path)], {}, {"HOME": folder}, folder=folder)
+                kinds: Hashable = tuple(sorted(map(_kind, report.warnings)))[:3]
             except SettingsError as error:
-                said = _kind(str(error))[:80]
-            return said, _edited(data), _edited_toml(data)
+                kinds = _kind(str(error))[:80]
+            return kinds, _check_edits(data), _check_toml_edits(data)
 
         yield check
 
 
 def _kind(sentence: str) -> str:
-    """A sentence without what it quotes."""
+    """Return a sentence without quoted values."""
     return re.sub(r"[^a-z ]+", "", re.sub(r"\S*[^\w\s,.]\S*|\d+", "", sentence))
 
 
-def _edited(data: bytes) -> Hashable:
-    """A key that is put in and taken out again leaves the same settings, and every byte where something stood."""
+def _check_edits(data: bytes) -> Hashable:
+    """Check that adding a key and removing it again leaves the same settings and hardly any extra bytes."""
     try:
         tree = parse(data, "x")
-        added = with_member(data, ("added", "here"), {"a": [1]})
-        assert parse(added, "x") == {**tree, "added": {**tree.get("added", {}), "here": {"a": [1]}}}
-        again = without_member(added, ("added", "here"))
-        assert parse(again, "x") == {"added": {}, **tree}
-        return len(again) - len(data) < 40
+        with_key = with_member(data, ("added", "here"), {"a": [1]})
+        assert parse(with_key, "x") == {**tree, "added": {**tree.get("added", {}), "here": {"a": [1]}}}
+        without_key = without_member(with_key, ("added", "here"))
+        assert parse(without_key, "x") == {"added": {}, **tree}
+        return len(without_key) - len(data) < 40
     except SettingsError as error:
         return _kind(str(error))[:80]
 
 
-def _edited_toml(data: bytes) -> Hashable:
+def _check_toml_edits(data: bytes) -> Hashable:
     try:
         tree = toml_tree(data, "x")
-        added = with_table(data, ("added", "here"), {"a": "b"}, "x")
-        assert toml_tree(added, "x") == {**tree, "added": {**tree.get("added", {}), "here": {"a": "b"}}}
-        assert toml_tree(without_table(added, ("added", "here"), "x"), "x") in (tree, {"added": {}, **tree})
+        with_key = with_table(data, ("added", "here"), {"a": "b"}, "x")
+        assert toml_tree(with_key, "x") == {**tree, "added": {**tree.get("added", {}), "here": {"a": "b"}}}
+        assert toml_tree(without_table(with_key, ("added", "here"), "x"), "x") in (tree, {"added": {}, **tree})
     except SettingsError as error:
         return _kind(str(error))[:80]
     return True
@@ -190,11 +190,11 @@ def _rules() -> Generator[Check]:
 
 
 def _one_rule(text: str) -> Hashable:
-    """What forbids is never dropped; a rule is the same when it is read again; no command or path breaks it."""
+    """Check that rules that deny are never dropped, that rules survive being read again, and that they match safely."""
     rules, warnings = read_rules({key: [text] for key in ("permissions.deny", "permissions.allow")}, str, "/home/p")
     assert len(rules.deny) == 1
     assert len(rules.allow) == (not any(warning.startswith("permissions.allow") for warning in warnings))
-    found = [_asked_of(rule, text) for rule in (*rules.deny, *rules.allow)]
+    kinds_of_rules = [_check_rule(rule, text) for rule in (*rules.deny, *rules.allow)]
     if (exact := literal_path(f"/w/{text}")) is not None:
         path = os.path.normpath(f"/w/{text}")
         if path == f"/w/{text}":
@@ -203,12 +203,12 @@ def _one_rule(text: str) -> Hashable:
                 assert rule.fits_path((path,), ("/w",))
                 assert not rule.fits_path((f"{path}x",), ("/w",))
     read_command(text)
-    return (*found, *map(_kind, warnings))
+    return (*kinds_of_rules, *map(_kind, warnings))
 
 
-def _asked_of(rule: Rule, text: str) -> Hashable:
-    again = parse_rule(rule.text, rule.verdict, rule.source, str, "/home/p")
-    assert (again.name, again.tools, str(again)) == (rule.name, rule.tools, str(rule))
+def _check_rule(rule: Rule, text: str) -> Hashable:
+    parsed_again = parse_rule(rule.text, rule.verdict, rule.source, str, "/home/p")
+    assert (parsed_again.name, parsed_again.tools, str(parsed_again)) == (rule.name, rule.tools, str(rule))
     paths = tuple(rule.fits_path((path,), ("/w",)) for path in _PATHS)
     return rule.fits_command(text), rule.fits_host(text), rule.fits_agent(text), rule.names((text,)), paths
 
@@ -221,8 +221,8 @@ def _ignore_files() -> Generator[Check]:
     def check(data: bytes) -> Hashable:
         names = [*_NAMES, *(os.fsdecode(line).strip("/!\\ \r") or "a" for line in data.split(b"\n")[:6])]
         rules = assert_the_same_with_and_without_re2(data, names)
-        hidden = tuple(rules.hides(name, is_folder=True) for name in names[: len(_NAMES)] if name.isascii())
-        return rules.odd_line is None, rules.is_cut, hidden
+        hidden_flags = tuple(rules.hides(name, is_folder=True) for name in names[: len(_NAMES)] if name.isascii())
+        return rules.odd_line is None, rules.is_cut, hidden_flags
 
     yield check
 
@@ -233,8 +233,8 @@ def _notebooks() -> Generator[Check]:
 
 
 def _notebook(data: bytes) -> Hashable:
-    """Cells that are changed leave the others byte by byte; one that is put in and taken out leaves all."""
-    shown = render(data)
+    """Check that a changed cell leaves the others byte for byte, and that an added cell can be removed again."""
+    text_of_cells = render(data)
     find = cell_finder(data)
     for line in range(1, min(data.count(b"\n"), 20) + 3):
         for byte in (None, 1, 50):
@@ -243,18 +243,18 @@ def _notebook(data: bytes) -> Hashable:
         text = data.decode("utf-8-sig")
         notebook = parse_notebook(text)
     except (UnicodeDecodeError, NotANotebookError) as error:
-        return shown is None, re.sub(r"[\d,']+", "", str(error))[-60:]
-    assert all(each.parts.within(text) == text for each in notebook.lists)
+        return text_of_cells is None, re.sub(r"[\d,']+", "", str(error))[-60:]
+    assert all(item.parts.within(text) == text for item in notebook.lists)
     for number in range(min(len(notebook.cells), 3)):
         for kind in ("code", "markdown"):
-            changed = parse_notebook(_replace_source(notebook, notebook.cells[number], "new\n", kind)[0])
-            assert _raw(changed, leave_out=number) == _raw(notebook, leave_out=number)
-        added = parse_notebook(_insert_cell(parse_notebook(text), number, "new", "code", "")[0])
-        assert _raw(added, leave_out=number) == _raw(notebook)
-        where, at = added.place_of(number)
-        where.parts.drop(where.parts.parts[at])
-        assert json.loads(where.parts.within(added.text)) == json.loads(text)
-    return shown is None, notebook.major, notebook.has_ids, len(notebook.lists), len(notebook.cells)
+            changed_notebook = parse_notebook(_replace_source(notebook, notebook.cells[number], "new\n", kind)[0])
+            assert _raw(changed_notebook, leave_out=number) == _raw(notebook, leave_out=number)
+        longer_notebook = parse_notebook(_insert_cell(parse_notebook(text), number, "new", "code", "")[0])
+        assert _raw(longer_notebook, leave_out=number) == _raw(notebook)
+        cell_list, index = longer_notebook.place_of(number)
+        cell_list.parts.drop(cell_list.parts.parts[index])
+        assert json.loads(cell_list.parts.within(longer_notebook.text)) == json.loads(text)
+    return text_of_cells is None, notebook.major, notebook.has_ids, len(notebook.lists), len(notebook.cells)
 
 
 def _raw(notebook: Notebook, leave_out: int = -1) -> list[str]:
@@ -303,7 +303,7 @@ SUBJECTS = {
 
 
 def checks(names: list[str]) -> Iterator[tuple[str, Subject, Check]]:
-    """The subjects of these names, one by one, each ready to be checked."""
+    """Yield the subjects of these names one by one, each with its check."""
     for name in names:
-        with SUBJECTS[name].prepared() as check:
+        with SUBJECTS[name].open_check() as check:
             yield name, SUBJECTS[name], check

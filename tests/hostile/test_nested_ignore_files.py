@@ -16,6 +16,7 @@ from mcp.shared.exceptions import MCPError
 from server.protocol.file_uris import FILE_TEMPLATE
 from tests.harness import HANDSHAKE, in_memory, write_config
 from tests.hostile.every_tool import MARKER, answers, call, changers_of, is_refused, readers_of
+from tests.tables import each_of
 from tests.variants import one_in
 from tools.contract.limits import AbortSignal, Deadline
 from tools.contract.tool_errors import ToolError, ToolErrorType
@@ -31,6 +32,8 @@ from tools.files.ignore_files import (
     scope_of,
 )
 from tools.files.workspace import Workspace
+from tools.permissions.hidden_files import HiddenFileScanner
+from tools.permissions.permission_rules import Rules
 
 
 def make(root: Path, *paths: str, content: str = MARKER) -> None:
@@ -188,7 +191,7 @@ def test_agent_ignore_files_come_after_all_files_of_git_at_every_level(root: Pat
 
 
 @pytest.mark.requirement("ignore.nested")
-def test_ignore_files_above_the_workspace_and_in_another_root_have_no_effect(root: Path) -> None:
+def test_ignore_files_above_the_workspace_have_no_effect_and_those_of_an_outer_root_do(root: Path) -> None:
     make(root, "a.txt", "sub/a.txt", "inner/a.txt")
     make(root.parent, ".qwenignore", content="*")
     make(root, ".qwenignore", content="a.txt")
@@ -196,9 +199,30 @@ def test_ignore_files_above_the_workspace_and_in_another_root_have_no_effect(roo
     workspace = Workspace([str(root), str(root / "inner")])
     walk = Walk(workspace, Filters(), Deadline(AbortSignal(), 60.0))
     paths = {match.path for match in walk.files(workspace.locate("."), Everything())}
-    assert paths == {".qwenignore", "inner/a.txt", "inner/sub/.geminiignore"}
-    assert agent_ignore_file(workspace, workspace.locate("inner/a.txt")) is None
+    assert paths == {".qwenignore", "inner/sub/.geminiignore"}
+    assert agent_ignore_file(workspace, workspace.locate("inner/a.txt")) == "../.qwenignore"
     assert agent_ignore_file(workspace, workspace.locate("inner/sub/a.txt")) == "sub/.geminiignore"
+
+
+@pytest.mark.requirement("ignore.nested")
+@each_of("narrows", ["root first", "inner root first", "only the inner root"])
+def test_the_agent_ignore_files_of_an_outer_root_hide_files_from_searches_reads_and_commands(
+    tmp_path: Path, narrows: str
+) -> None:
+    root = tmp_path.resolve() / narrows
+    make(root, "inner/pin.txt", "inner/whole/pin.txt", "inner/open.txt")
+    make(root, ".qwenignore", content="inner/pin.txt\nwhole/")
+    inner, whole = str(root / "inner"), str(root / "inner" / "whole")
+    roots = {"root first": [str(root), inner, whole], "inner root first": [whole, inner, str(root)]}
+    workspace = Workspace(roots.get(narrows, [inner, whole]), outer_roots=[str(root)])
+    for folder in (inner, whole):
+        walk = Walk(workspace, Filters(), Deadline(AbortSignal(), 60.0))
+        assert {match.path for match in walk.files(workspace.locate(folder), Everything())} <= {"open.txt"}
+    for path in ("inner/pin.txt", "inner/whole/pin.txt"):
+        assert agent_ignore_file(workspace, workspace.locate(str(root / path))) is not None
+    scan_result = HiddenFileScanner().scan(workspace, Rules())
+    assert str(root / "inner/pin.txt") in {file.path for file in scan_result.ignored}
+    assert "itself is hidden" in scan_result.problem
 
 
 BROKEN = ["pipe", "folder", "circle", "nowhere", "too large", "no text", "odd line", "too many rules"]

@@ -7,7 +7,7 @@ import sys
 from collections.abc import AsyncGenerator, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import mcp_types as types
 import pytest
@@ -25,12 +25,14 @@ class Person:
 
     def __init__(self, decision: str) -> None:
         self.decision = decision
+        self.action: Literal["accept", "decline"] = "accept"
         self.questions: list[types.ElicitRequestFormParams] = []
 
     async def __call__(self, context: object, params: types.ElicitRequestParams) -> types.ElicitResult:
         assert isinstance(params, types.ElicitRequestFormParams)
         self.questions.append(params)
-        return types.ElicitResult(action="accept", content={"decision": self.decision})
+        content: dict[str, str | int | float | bool | list[str] | None] = {"decision": self.decision}
+        return types.ElicitResult(action=self.action, content=content if self.action == "accept" else None)
 
 
 @asynccontextmanager
@@ -97,6 +99,20 @@ async def test_any_command_of_the_sandbox_is_asked_about_once(outer_root: Path, 
         await run(client, "cp made-0 .mcp.json")
         assert len(person.questions) == 2
     assert sorted(path.name for path in outer_root.iterdir()) == [f"made-{number}" for number in range(3)]
+
+
+@pytest.mark.requirement("commands.answers")
+async def test_answers_and_settings_that_could_not_allow_a_network_command_are_not_suggested(outer_root: Path) -> None:
+    person = Person("deny")
+    async with sandbox_client(outer_root, person) as client:
+        if not (await run(client, "true"))[1]:
+            pytest.skip("not run: bubblewrap does not run here")
+        await run(client, "git clone https://127.0.0.1:9/x")
+        person.action = "decline"
+        text, _ = await run(client, "git clone https://127.0.0.1:9/x")
+    assert "sandbox" not in str(person.questions[0].requested_schema)
+    assert "sandboxedCommands" not in text
+    assert 'permissions.allow with "Bash(git clone *)", or by --approval-mode yolo' in text
 
 
 @pytest.mark.requirement("commands.rules")

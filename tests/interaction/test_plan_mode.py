@@ -123,3 +123,25 @@ async def test_plan_mode_is_not_entered_where_it_could_not_be_left(
         assert refusal.is_error
         assert (refusal.meta or {})["coretools-mcp/error"]["type"] == "execution_denied"
         assert not (await client.call_tool("write_file", {"file_path": "a.txt", "content": "x"})).is_error
+
+
+@pytest.mark.requirement("plan.entered")
+async def test_a_plan_approved_with_asking_as_usual_keeps_earlier_answers_and_says_so(
+    root: Path, tmp_path: Path
+) -> None:
+    questions: list[types.ElicitRequestFormParams] = []
+
+    async def person(_context: Any, params: types.ElicitRequestFormParams) -> types.ElicitResult:
+        questions.append(params)
+        decision = "once" if PLAN["plan"] in params.message else "always"
+        return types.ElicitResult(action="accept", content={"decision": decision})
+
+    config = write_config(tmp_path, {})
+    async with connected("stdio", HANDSHAKE, root, config, elicitation_callback=person) as client:
+        await client.call_tool("write_file", {"file_path": "a.txt", "content": "x"})
+        await client.call_tool("enter_plan_mode", {})
+        approval = await client.call_tool("exit_plan_mode", PLAN)
+        assert "asked before each change that no rule or earlier answer allows" in str(approval.content)
+        assert not (await client.call_tool("write_file", {"file_path": "b.txt", "content": "x"})).is_error
+    assert len(questions) == 2
+    assert "asking as usual" in str(questions[1].requested_schema)

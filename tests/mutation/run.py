@@ -1,10 +1,10 @@
-"""Mutation testing: a sample of small changes to the modules that protect people, and whether the tests notice each.
+"""Mutation testing: make small changes to security-critical modules, and check whether the tests notice them.
 
 make mutation [MUTATION_ARGS='--mutants N --seed N --seconds N --only TARGET --again']
 
-Everything happens in a copy of the checkout below the folder for temporary files. A mutant is given the tests that run
-its line, the fastest first. What a run found stays there: the next one goes on, and with `--again` tries the survivors.
-Exit code 1 if fewer than nine of ten mutants were noticed, without those that `harmless.toml` gives a reason for.
+Everything happens in a copy of the checkout in the folder for temporary files. For each mutant, the tests that run its
+line are run, the fastest first. Results are stored: the next run continues, and with `--again`, it retries survivors.
+The exit code is 1 if fewer than 90 % of the mutants were noticed, not counting those explained in `harmless.toml`.
 """
 
 from __future__ import annotations
@@ -31,28 +31,28 @@ from tests.mutation.warm_runs import Change, FirstFailure, Recorder, Test, WarmR
 
 ROOT = Path(__file__).resolve().parents[2]
 HARMLESS: dict[str, str] = tomllib.loads((Path(__file__).with_name("harmless.toml")).read_text(encoding="utf-8"))
-KEPT = Path(tempfile.gettempdir()) / f"coretools-mutation-{os.getuid()}"
-COPY = KEPT / "checkout"
-RESULTS = KEPT / "results.jsonl"
+FOLDER = Path(tempfile.gettempdir()) / f"coretools-mutation-{os.getuid()}"
+COPY = FOLDER / "checkout"
+RESULTS = FOLDER / "results.jsonl"
 
 MAX_SECONDS = 12.0
-"""Of tests for one mutant, as long as they took when they were traced; for survivors, tried again, twice."""
+"""Limit for the tests of one mutant, by their traced durations; doubled for survivors that are tried again."""
 PATIENCE_SECONDS = 30.0
-"""Added to four times as long as its tests took, for a busy machine."""
-LEAST_KILLED = 0.9
+"""Added to four times the traced duration of the tests, for a busy machine."""
+MIN_KILLED = 0.9
 
 
 class Result(NamedTuple):
-    """What became of a mutant: `killed`, `timeout`, which counts as killed, or `survived`, harmless or not.
+    """The result for a mutant: `killed`, `timeout` (counts as killed), or `survived` (harmless or not).
 
     Args:
-        mutant: Its order.
+        mutant: The order of the mutant.
         module: Path from the root.
-        line: Its number.
-        outcome: One of the three words.
+        line: Line number of the change.
+        outcome: One of these three words.
         test: The test that failed.
-        seconds: How long it took.
-        diff: The change.
+        seconds: Duration of the run.
+        diff: The change as a diff.
     """
 
     mutant: str
@@ -65,37 +65,37 @@ class Result(NamedTuple):
 
 
 def main() -> int:
-    """Go on with the sample, and report on what is done of it."""
+    """Continue with the sample, and report on the mutants that were tried so far."""
     options = _options()
     _copy()
     targets = [TARGETS[name] for name in options.only]
     files = sorted({file for target in targets for file in _files(target)})
-    return WarmRuns(COPY, lambda runs: _go_on(options, runs)).serve(files)
+    return WarmRuns(COPY, lambda runs: _continue(options, runs)).serve(files)
 
 
-def _go_on(options: argparse.Namespace, runs: WarmRuns) -> int:
+def _continue(options: argparse.Namespace, runs: WarmRuns) -> int:
     results = _results()
-    known = {
+    known_orders = {
         order
         for order, result in results.items()
         if not (options.again and result.outcome == "survived" and order not in HARMLESS)
     }
-    ends = time.monotonic() + options.seconds
+    deadline = time.monotonic() + options.seconds
     modules = [module for name in options.only for module in TARGETS[name].modules]
     stamp = COPY.stat().st_mtime_ns
-    done: list[Result] = []
-    for number, (order, mutant) in enumerate(sample(COPY, modules, options.seed, options.mutants, known), 1):
-        if time.monotonic() > ends:
+    results_so_far: list[Result] = []
+    for number, (order, mutant) in enumerate(sample(COPY, modules, options.seed, options.mutants, known_orders), 1):
+        if time.monotonic() > deadline:
             break
         if mutant is not None:
-            most = MAX_SECONDS * (2 if options.again else 1)
-            results[order] = result = _try(runs, mutant, stamp + number * 10**9, most)
+            max_seconds = MAX_SECONDS * (2 if options.again else 1)
+            results[order] = result = _try(runs, mutant, stamp + number * 10**9, max_seconds)
             with RESULTS.open("a", encoding="utf-8") as file:
                 file.write(json.dumps(result) + "\n")
             sys.stdout.write(f"{number:4} {result.outcome:8} {result.seconds:5.1f} s {result.module}:{result.line}\n")
             sys.stdout.flush()
-        done.append(results[order])
-    return _report(done)
+        results_so_far.append(results[order])
+    return _report(results_so_far)
 
 
 def _options() -> argparse.Namespace:
@@ -109,14 +109,18 @@ def _options() -> argparse.Namespace:
 
 
 def _copy() -> None:
-    """The files of this checkout as they are now; compiled modules of the last run stay."""
-    listed = subprocess.run(
+    """Copy the current files of this checkout. Compiled modules of the last run stay."""
+    listing = subprocess.run(
         ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"],
         cwd=ROOT,
         capture_output=True,
         check=True,
     )
-    for name in os.fsdecode(listed.stdout).split("\0"):
+    names = os.fsdecode(listing.stdout).split("\0")
+    for path in COPY.rglob("*.py"):  # a module that was removed or renamed must not be imported
+        if str(path.relative_to(COPY)) not in names:
+            path.unlink()
+    for name in names:
         source, target = ROOT / name, COPY / name
         if name and source.is_file():
             target.parent.mkdir(parents=True, exist_ok=True)
@@ -130,45 +134,54 @@ def _results() -> dict[str, Result]:
     return {result.mutant: result for result in (Result(*json.loads(line)) for line in lines)}
 
 
-def _try(runs: WarmRuns, mutant: Mutant, stamp: int, most: float) -> Result:
-    """Run the tests on one mutant. Its time is one that no compiled module has: processes of tests import it, too."""
+def _try(runs: WarmRuns, mutant: Mutant, stamp: int, max_seconds: float) -> Result:
+    """Run the tests on one mutant.
+
+    The changed file gets a modification time that no compiled module has, because child processes import it, too.
+    """
     path = COPY / mutant.module
-    tests = _chosen(runs, mutant, most)
+    tests = _select_tests(runs, mutant, max_seconds)
     plugin = FirstFailure()
     before = path.stat()
     original = path.read_text(encoding="utf-8")
     change = Change(str(path), original, mutant.text)
-    limit = PATIENCE_SECONDS + 4 * sum(test.seconds for test in tests)
-    begun = time.monotonic()
+    time_limit = PATIENCE_SECONDS + 4 * sum(test.seconds for test in tests)
+    start = time.monotonic()
     outcome, test = "survived", ""
     try:
         path.write_text(mutant.text, encoding="utf-8")
         os.utime(path, ns=(stamp, stamp))
         if tests:
             names = [test.name for test in tests]
-            test = runs.run(names, plugin, limit, lambda: plugin.name or "none", change) or "the process ended"
+            test = runs.run(names, plugin, time_limit, lambda: plugin.name or "none", change) or "the process ended"
             outcome = "survived" if test == "none" else "killed"
     except TimeoutError:
         outcome = "timeout"
     finally:
         path.write_text(original, encoding="utf-8")
         os.utime(path, ns=(before.st_mtime_ns, before.st_mtime_ns))
-    return Result(mutant.order, mutant.module, mutant.line, outcome, test, time.monotonic() - begun, mutant.diff)
+    return Result(mutant.order, mutant.module, mutant.line, outcome, test, time.monotonic() - start, mutant.diff)
 
 
-def _chosen(runs: WarmRuns, mutant: Mutant, most: float) -> list[Test]:
-    """The tests that run the line, or the one before it that any test runs; the fastest first."""
-    tests = [test for test in _traced(runs, mutant.module) if test.lines.get(mutant.module)]
-    if begin := _begin_of_function(mutant):
-        ran = {line for test in tests for line in test.lines[mutant.module] if begin < line <= mutant.line}
-        tests = [test for test in tests if ran and max(ran) in test.lines[mutant.module]]
+def _select_tests(runs: WarmRuns, mutant: Mutant, max_seconds: float) -> list[Test]:
+    """Return the tests that run the line, or else the closest line before it that a test runs; the fastest first."""
+    tests = [test for test in _trace_tests(runs, mutant.module) if test.lines.get(mutant.module)]
+    if first_line := _begin_of_function(mutant):
+        executed_lines = {
+            line for test in tests for line in test.lines[mutant.module] if first_line < line <= mutant.line
+        }
+        tests = [test for test in tests if executed_lines and max(executed_lines) in test.lines[mutant.module]]
     tests.sort(key=lambda test: test.seconds)
-    ends = accumulate(test.seconds for test in tests)
-    return [test for number, (test, end) in enumerate(zip(tests, ends, strict=True)) if end <= most or not number]
+    end_times = accumulate(test.seconds for test in tests)
+    return [
+        test
+        for number, (test, end) in enumerate(zip(tests, end_times, strict=True))
+        if end <= max_seconds or not number
+    ]
 
 
 def _begin_of_function(mutant: Mutant) -> int:
-    """The line of the outermost function that holds the mutant; 0 where it is none, and runs at the import."""
+    """Return the first line of the outermost function around the mutant, or 0 if the line runs at import."""
     functions = [
         node
         for node in ast.walk(ast.parse((COPY / mutant.module).read_text(encoding="utf-8")))
@@ -183,25 +196,25 @@ def _files(target: Target) -> list[str]:
     return sorted(str(path.relative_to(COPY)) for path in paths)
 
 
-def _traced(runs: WarmRuns, module: str) -> list[Test]:
-    """The tests that look at a module, with the lines they run; those that do not pass unchanged are left out."""
+def _trace_tests(runs: WarmRuns, module: str) -> list[Test]:
+    """Return the tests of a module with the lines that they run, without tests that fail on the unchanged module."""
     (target,) = (target for target in TARGETS.values() if module in target.modules)
     sources = b"".join((COPY / name).read_bytes() for name in target.modules)
-    traced: list[Test] = []
+    tests: list[Test] = []
     for file in _files(target):
         digest = hashlib.sha256(sources + (COPY / file).read_bytes()).hexdigest()[:20]
-        kept = KEPT / f"{Path(file).stem}-{digest}.json"
-        if not kept.exists():
+        cache_file = FOLDER / f"{Path(file).stem}-{digest}.json"
+        if not cache_file.exists():
             recorder = Recorder(COPY, target.modules)
-            begun = time.monotonic()
-            told = runs.run(runs.names(file), recorder, 600, lambda made=recorder: json.dumps(made.tests()))
-            sys.stdout.write(f"traced {file} in {time.monotonic() - begun:.0f} s\n")
+            start = time.monotonic()
+            output = runs.run(runs.names(file), recorder, 600, lambda tracer=recorder: json.dumps(tracer.tests()))
+            sys.stdout.write(f"traced {file} in {time.monotonic() - start:.0f} s\n")
             sys.stdout.flush()
-            if not told:
-                raise SystemExit(f"pytest failed, see {KEPT / 'output.txt'}")
-            kept.write_text(told, encoding="utf-8")
-        traced += [Test(*test) for test in json.loads(kept.read_text(encoding="utf-8"))]
-    return traced
+            if not output:
+                raise SystemExit(f"pytest failed, see {FOLDER / 'output.txt'}")
+            cache_file.write_text(output, encoding="utf-8")
+        tests += [Test(*test) for test in json.loads(cache_file.read_text(encoding="utf-8"))]
+    return tests
 
 
 def _report(results: list[Result]) -> int:
@@ -217,10 +230,12 @@ def _report(results: list[Result]) -> int:
     for module in sorted({result.module for result in results}):
         numbers = " ".join(f"{counts[module, outcome]:{len(outcome)}}" for outcome in outcomes)
         sys.stdout.write(f"{numbers} {module}\n")
-    missed = sum(count for (_, outcome), count in counts.items() if outcome == "survived")
-    some = len(results) - sum(count for (_, outcome), count in counts.items() if outcome == "harmless")
-    sys.stdout.write(f"{some - missed} of {some} mutants were noticed, beside {len(results) - some} harmless ones\n")
-    return 0 if missed <= (1 - LEAST_KILLED) * some else 1
+    survivors = sum(count for (_, outcome), count in counts.items() if outcome == "survived")
+    relevant = len(results) - sum(count for (_, outcome), count in counts.items() if outcome == "harmless")
+    sys.stdout.write(
+        f"{relevant - survivors} of {relevant} mutants were noticed, beside {len(results) - relevant} harmless ones\n"
+    )
+    return 0 if survivors <= (1 - MIN_KILLED) * relevant else 1
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""What is mutated, and the tests that look at it: those that need few processes, so that a mutant costs seconds."""
+"""The modules to mutate and their tests: only tests with few processes, so that a mutant costs seconds."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ from typing import NamedTuple
 
 
 class Target(NamedTuple):
-    """Some modules, and what looks at them.
+    """Some modules and their tests.
 
     Args:
-        modules: Paths from the root.
-        tests: Patterns of test modules, from the folder of the tests.
+        modules: Paths from the root of the project.
+        tests: Patterns of test modules, relative to the tests folder.
     """
 
     modules: tuple[str, ...]

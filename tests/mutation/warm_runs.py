@@ -1,7 +1,7 @@
-"""Runs of tests in forks of a process of pytest that has imported and collected them: a run costs what its tests do.
+"""Runs tests in forks of a pytest process that has already imported and collected them, so that a run starts at once.
 
-A changed function is changed in the fork, where it lives. A change of what runs at an import needs a run that imports.
-What a run leaves behind is ended with it, in whatever session or group it is.
+A changed function is replaced in the fork. A change of code that runs at import needs a run that imports everything.
+Processes that a run leaves behind are ended with it, in whatever session or group they are.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ import time
 import traceback
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import suppress
 from inspect import CO_OPTIMIZED
 from pathlib import Path
 from types import CodeType, FrameType, FunctionType
@@ -31,7 +32,7 @@ from _pytest.main import pytest_runtestloop
 
 PACKAGES = ("server", "tools", "tests", "docs", "bench")
 MAX_MEMORY = 6 << 30
-"""Of address space: a mutant may ask for memory without end."""
+"""Limit of the address space in bytes: a mutant may allocate memory without end."""
 PR_SET_CHILD_SUBREAPER = 36
 ALWAYS = ("-q", "-s", "-m", "not long", "-p", "no:cacheprovider", "-p", "no:xdist", "--hypothesis-seed=0")
 
@@ -40,9 +41,9 @@ class Test(NamedTuple):
     """A test that passes.
 
     Args:
-        name: For pytest.
-        seconds: What it took, traced.
-        lines: The lines that ran, by module.
+        name: The node id of pytest.
+        seconds: Duration with tracing.
+        lines: The executed lines, by module.
     """
 
     name: str
@@ -51,11 +52,11 @@ class Test(NamedTuple):
 
 
 class Recorder:
-    """A plugin of pytest that records which lines of some modules run in this process, test by test.
+    """A pytest plugin that records for each test which lines of some modules run in this process.
 
     Args:
         root: The checkout.
-        modules: Paths from there.
+        modules: Paths from the checkout.
     """
 
     def __init__(self, root: Path, modules: Iterable[str]) -> None:
@@ -66,51 +67,51 @@ class Recorder:
         self._test = ""
 
     def tests(self) -> list[Test]:
-        """Those that passed."""
-        made: list[Test] = []
+        """Return the tests that passed."""
+        passing_tests: list[Test] = []
         for name, seconds in self._seconds.items():
             lines: defaultdict[str, list[int]] = defaultdict(list)
             for module, line in sorted(self._lines[name]):
                 lines[module].append(line)
             if name not in self._left_out:
-                made.append(Test(name, seconds, lines))
-        return made
+                passing_tests.append(Test(name, seconds, lines))
+        return passing_tests
 
     def trace_threads(self) -> None:
-        """Have threads that begin from now on traced, also those that nobody waits for."""
-        begin = _thread.start_new_thread
+        """Trace all threads that start from now on, including those started without `threading`."""
+        start_new_thread = _thread.start_new_thread
 
-        def begin_traced(work: Callable[..., Any], *given: Any) -> int:
-            def traced(*arguments: Any, **named: Any) -> None:
-                sys.settrace(self._called)
-                work(*arguments, **named)
+        def start_traced_thread(work: Callable[..., Any], *thread_arguments: Any) -> int:
+            def run_traced(*arguments: Any, **keywords: Any) -> None:
+                sys.settrace(self._trace_call)
+                work(*arguments, **keywords)
 
-            return begin(traced, *given)
+            return start_new_thread(run_traced, *thread_arguments)
 
-        _thread.start_new_thread = begin_traced
-        threading.settrace(self._called)
+        _thread.start_new_thread = start_traced_thread
+        threading.settrace(self._trace_call)
 
     def pytest_runtest_logstart(self, nodeid: str) -> None:
         if not self._test:
             self.trace_threads()
         self._test = nodeid
-        sys.settrace(self._called)
+        sys.settrace(self._trace_call)
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         self._seconds[report.nodeid] += report.duration
         if report.outcome != "passed":
             self._left_out.add(report.nodeid)
 
-    def _called(self, frame: FrameType, _event: str, _argument: Any) -> Any:
-        return self._ran if frame.f_code.co_filename in self._modules else None
+    def _trace_call(self, frame: FrameType, _event: str, _argument: Any) -> Any:
+        return self._trace_line if frame.f_code.co_filename in self._modules else None
 
-    def _ran(self, frame: FrameType, _event: str, _argument: Any) -> Any:
+    def _trace_line(self, frame: FrameType, _event: str, _argument: Any) -> Any:
         self._lines[self._test].add((self._modules[frame.f_code.co_filename], frame.f_lineno))
-        return self._ran
+        return self._trace_line
 
 
 class FirstFailure:
-    """A plugin that knows the first test that did not pass, or the first module of tests that could not be imported."""
+    """A plugin that records the first test that failed, or the first test module that could not be imported."""
 
     name = ""
 
@@ -124,11 +125,11 @@ class FirstFailure:
 
 
 class WarmRuns:
-    """A plugin of pytest that, when all is collected, does something else than to run it.
+    """A pytest plugin that runs something else instead of the collected tests.
 
     Args:
         root: The checkout.
-        body: What to do; it may call `run`.
+        body: The function to run; it may call `run`.
     """
 
     def __init__(self, root: Path, body: Callable[[WarmRuns], int]) -> None:
@@ -138,14 +139,14 @@ class WarmRuns:
         self._session: pytest.Session | None = None
         self._temporary = str(root.with_name("tmp"))
         self._functions: defaultdict[str, list[FunctionType]] = defaultdict(list)
-        self._kept: set[int] = set()  # children that test modules have started when they were imported
+        self._kept: set[int] = set()  # children that test modules started at import
         self.code = 2
 
     def serve(self, tests: Sequence[str]) -> int:
-        """Collect these tests, and do it."""
-        here = str(Path(__file__).resolve().parents[2])
+        """Collect these tests, and then run the body."""
+        own_root = str(Path(__file__).resolve().parents[2])
         os.chdir(self._root)
-        sys.path[:] = [str(self._root), *(path for path in sys.path if path not in ("", here))]
+        sys.path[:] = [str(self._root), *(path for path in sys.path if path not in ("", own_root))]
         os.environ["PYTHONPATH"] = str(self._root)
         self._use_temporary("imports")
         _forget_packages()
@@ -157,57 +158,57 @@ class WarmRuns:
         self._session = session
         self._items = {item.nodeid: item for item in session.items}
         self._kept = {*_children()}
-        for each in gc.get_objects():
-            if isinstance(each, FunctionType) and each.__code__.co_filename.startswith(str(self._root)):
-                self._functions[each.__code__.co_filename].append(each)
+        for function in gc.get_objects():
+            if isinstance(function, FunctionType) and function.__code__.co_filename.startswith(str(self._root)):
+                self._functions[function.__code__.co_filename].append(function)
         gc.freeze()
         self.code = self._body(self)
         return True
 
     def names(self, file: str) -> list[str]:
-        """The tests of a file."""
+        """Return the tests of a file."""
         return [name for name in self._items if name.startswith(f"{file}::")]
 
     def run(
         self, tests: Sequence[str], plugin: Any, seconds: float, tell: Callable[[], str], change: Change | None = None
     ) -> str:
-        """Run tests in a fork, with a change to begin with, and with that until the first failure.
+        """Run tests in a fork. With a change, apply it first and stop at the first failure.
 
         Args:
-            tests: Their names.
-            plugin: For pytest.
-            seconds: How long it may take.
-            tell: Makes in the fork what comes back.
+            tests: Names of the tests.
+            plugin: A plugin for pytest.
+            seconds: Time limit.
+            tell: Called in the fork; returns the result as text.
             change: A changed module.
 
         Returns:
-            What `tell` made; nothing where the process ended otherwise.
+            The result of `tell`, or an empty string if the process ended early.
 
         Raises:
-            TimeoutError: The time was over.
+            TimeoutError: The run took too long.
         """
-        reading, writing = os.pipe()
+        read_end, write_end = os.pipe()
         if not os.fork():
-            os.close(reading)
+            os.close(read_end)
             try:
                 self._prepare()
                 self._run_here(tests, plugin, change)
                 sys.settrace(None)
-                with os.fdopen(writing, "w") as pipe:
+                with os.fdopen(write_end, "w") as pipe:
                     pipe.write(tell())
-            except BaseException:  # noqa: BLE001 - it ends here, whatever it was
+            except BaseException:  # noqa: BLE001 - the fork ends here in any case
                 traceback.print_exc()
             finally:
                 os._exit(0)
-        os.close(writing)
-        ends, told = time.monotonic() + seconds, b""
+        os.close(write_end)
+        deadline, output = time.monotonic() + seconds, b""
         try:
-            with os.fdopen(reading, "rb", buffering=0) as pipe:
-                while select.select([pipe], [], [], max(0.0, ends - time.monotonic()))[0]:
+            with os.fdopen(read_end, "rb", buffering=0) as pipe:
+                while select.select([pipe], [], [], max(0.0, deadline - time.monotonic()))[0]:
                     chunk = pipe.read(1 << 16)
                     if not chunk:
-                        return told.decode()
-                    told += chunk
+                        return output.decode()
+                    output += chunk
         finally:
             self._end_children()
             shutil.rmtree(os.path.join(self._temporary, "run"), ignore_errors=True)
@@ -218,7 +219,7 @@ class WarmRuns:
         os.makedirs(tempfile.tempdir, exist_ok=True)
 
     def _end_children(self) -> None:
-        """Kill what is a child of this process, or becomes one when its parent is gone, until none is left."""
+        """Kill all children of this process, and orphans that become its children, until none is left."""
         while children := {*_children()} - self._kept:
             for pid in children:
                 os.kill(pid, signal.SIGKILL)
@@ -240,7 +241,7 @@ class WarmRuns:
                 pytest.ExitCode.TESTS_FAILED,
                 pytest.ExitCode.INTERRUPTED,
             ):
-                raise ImportError  # the change made of a conftest what cannot be imported
+                raise ImportError  # with the change, a conftest module cannot be imported
             return
         session = self._session
         assert session is not None
@@ -248,19 +249,17 @@ class WarmRuns:
         session.config.pluginmanager.register(plugin)
         session.items = [self._items[name] for name in tests]
         session.testscollected = len(session.items)
-        try:
+        with suppress(session.Failed):  # the plugin has recorded the failure
             pytest_runtestloop(session)
-        except session.Failed:
-            """The plugin knows."""
 
 
 class Change(NamedTuple):
     """A changed module.
 
     Args:
-        path: Of its file.
-        before: Its text.
-        after: The changed one.
+        path: Path of its file.
+        before: Its original text.
+        after: Its changed text.
     """
 
     path: str
@@ -268,33 +267,33 @@ class Change(NamedTuple):
     after: str
 
     def apply(self, functions: Iterable[FunctionType]) -> bool:
-        """Change these functions of the module, unless something else than a function has changed."""
+        """Replace the changed functions, and return True; return False if anything outside functions has changed."""
         before, after = (
             [*_codes(compile(text, self.path, "exec", dont_inherit=True))] for text in (self.before, self.after)
         )
         if [code.co_qualname for code in before] != [code.co_qualname for code in after]:
             return False
         pairs = [*zip(before, after, strict=True)]
-        if any(_own(old) != _own(new) and not old.co_flags & CO_OPTIMIZED for old, new in pairs):
+        if any(_own_content(old) != _own_content(new) and not old.co_flags & CO_OPTIMIZED for old, new in pairs):
             return False
-        swapped = {(old.co_qualname, old.co_firstlineno, old.co_code): new for old, new in pairs}
-        for each in functions:
-            code = each.__code__
-            if (new := swapped.get((code.co_qualname, code.co_firstlineno, code.co_code))) is not None:
-                each.__code__ = new
+        new_codes = {(old.co_qualname, old.co_firstlineno, old.co_code): new for old, new in pairs}
+        for function in functions:
+            code = function.__code__
+            if (new := new_codes.get((code.co_qualname, code.co_firstlineno, code.co_code))) is not None:
+                function.__code__ = new
         return True
 
 
 def _codes(code: CodeType) -> Iterator[CodeType]:
     yield code
-    for each in code.co_consts:
-        if isinstance(each, CodeType):
-            yield from _codes(each)
+    for constant in code.co_consts:
+        if isinstance(constant, CodeType):
+            yield from _codes(constant)
 
 
-def _own(code: CodeType) -> object:
-    """What a code is without those within it."""
-    constants = [repr(each) for each in code.co_consts if not isinstance(each, CodeType)]
+def _own_content(code: CodeType) -> object:
+    """Return the content of a code object without the code objects inside it."""
+    constants = [repr(constant) for constant in code.co_consts if not isinstance(constant, CodeType)]
     return code.co_code, constants, code.co_names, code.co_varnames, code.co_freevars, code.co_exceptiontable
 
 

@@ -1,4 +1,4 @@
-"""What the distributions hold, and what they say of themselves."""
+"""The contents and the metadata of the distributions."""
 
 from __future__ import annotations
 
@@ -23,36 +23,36 @@ def _names(wheel: Path) -> set[str]:
 
 
 @pytest.mark.requirement("project.wheel")
-def test_the_wheel_holds_the_two_packages_and_the_launcher_and_nothing_else(wheel: Path) -> None:
+def test_the_wheel_contains_only_the_two_packages_and_the_launcher(wheel: Path) -> None:
     top_level = {name.partition("/")[0] for name in _names(wheel)}
     assert top_level == {"server", "tools", "coretools_mcp.py", f"coretools_mcp-{VERSION}.dist-info"}
 
 
 @pytest.mark.requirement("project.wheel")
-def test_the_wheel_holds_every_file_of_the_packages(wheel: Path) -> None:
-    wanted = {
+def test_the_wheel_contains_every_file_of_the_packages(wheel: Path) -> None:
+    files = {
         path.relative_to(ROOT).as_posix()
         for package in ("server", "tools")
         for path in (ROOT / package).rglob("*")
         if path.is_file() and "__pycache__" not in path.parts
     }
-    assert wanted <= _names(wheel)
-    assert {"server/py.typed", "tools/py.typed", "server/__init__.py", "tools/__init__.py"} <= wanted
+    assert files <= _names(wheel)
+    assert {"server/py.typed", "tools/py.typed", "server/__init__.py", "tools/__init__.py"} <= files
 
 
 @pytest.mark.long
 @pytest.mark.requirement("project.wheel")
 def test_the_source_distribution_builds_the_same_wheel(sdist: Path, wheel: Path, tmp_path: Path) -> None:
     with tarfile.open(sdist) as archive:
-        # The argument `filter` came with 3.11.4; the attribute is ignored before, and kept to silence 3.12 and 3.13.
+        # The argument `filter` needs Python 3.11.4. Older versions ignore the attribute; 3.12 and 3.13 warn without it.
         archive.extraction_filter = getattr(tarfile, "data_filter", None)
-        archive.extractall(tmp_path / "source")  # noqa: S202 - our own archive, built a moment ago
+        archive.extractall(tmp_path / "source")  # noqa: S202 - our own archive
     (source,) = (tmp_path / "source").iterdir()
     assert _names(build(source, "wheel", tmp_path / "rebuilt")) == _names(wheel)
 
 
 @pytest.mark.requirement("project.wheel")
-def test_the_metadata_names_the_command_the_licence_and_the_pythons(wheel: Path) -> None:
+def test_the_metadata_names_the_command_the_licence_and_the_python_versions(wheel: Path) -> None:
     info = f"coretools_mcp-{VERSION}.dist-info"
     with zipfile.ZipFile(wheel) as archive:
         metadata = HeaderParser().parsestr(archive.read(f"{info}/METADATA").decode())
@@ -74,13 +74,17 @@ def test_the_newest_version_of_the_changelog_is_the_one_that_is_built() -> None:
 
 @pytest.mark.requirement("project.wheels")
 @pytest.mark.parametrize(("system", "without_re2"), [("linux", True), ("darwin", True), ("win32", False)])
-def test_what_has_no_wheel_on_a_system_is_not_required_there(system: str, *, without_re2: bool) -> None:
+def test_packages_without_a_wheel_for_a_system_are_not_required_there(system: str, *, without_re2: bool) -> None:
     from packaging.requirements import Requirement
 
-    found = [Requirement(line) for line in PYPROJECT["project"]["dependencies"]]
-    core = [each for each in found if each.marker is None or each.marker.evaluate({"sys_platform": system})]
-    assert ("google-re2" not in {each.name for each in core}) is without_re2
-    (html,) = [each.specifier for each in core if each.name == "html-to-markdown"]
+    requirements = [Requirement(line) for line in PYPROJECT["project"]["dependencies"]]
+    core_requirements = [
+        requirement
+        for requirement in requirements
+        if requirement.marker is None or requirement.marker.evaluate({"sys_platform": system})
+    ]
+    assert ("google-re2" not in {requirement.name for requirement in core_requirements}) is without_re2
+    (html,) = [requirement.specifier for requirement in core_requirements if requirement.name == "html-to-markdown"]
     assert ("3.21.2" not in html) is (system == "darwin")
 
 
@@ -98,13 +102,13 @@ def test_every_requirement_is_pinned_by_the_constraints_within_its_range() -> No
             assert re.fullmatch(r"[\w.]+", version), line
             pins[canonicalize_name(name)] = version
     project = PYPROJECT["project"]
-    wanted: list[str] = [
+    requirement_lines: list[str] = [
         *PYPROJECT["build-system"]["requires"],
         *project["dependencies"],
         *(line for extra in project["optional-dependencies"].values() for line in extra),
         *PYPROJECT["dependency-groups"]["dev"],
     ]
-    for requirement in (Requirement(line) for line in wanted):
+    for requirement in (Requirement(line) for line in requirement_lines):
         name = canonicalize_name(requirement.name)
         if name != "coretools-mcp":
             assert pins[name] in requirement.specifier, name

@@ -1,4 +1,4 @@
-"""The Makefile finds an interpreter that works, and says what is missing where none does."""
+"""The Makefile finds a working interpreter, and says what is missing if there is none."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ REAL = str(Path(sys.base_prefix, "bin", f"python{sys.version_info.major}.{sys.ve
 
 @pytest.fixture
 def machine(tmp_path: Path) -> Path:
-    """A checkout's Makefile, and beside it a `bin` folder with no interpreter: all that is on PATH."""
+    """A folder with the Makefile and with a `bin` folder that has no interpreter; only `bin` is on PATH."""
     (tmp_path / "bin").mkdir()
     for program in ("make", "sh", "rm"):
-        found = shutil.which(program)
-        assert found is not None
-        (tmp_path / "bin" / program).symlink_to(found)
+        path = shutil.which(program)
+        assert path is not None
+        (tmp_path / "bin" / program).symlink_to(path)
     (tmp_path / "checkout").mkdir()
     shutil.copy(ROOT / "Makefile", tmp_path / "checkout")
     return tmp_path
@@ -50,37 +50,37 @@ def _make(machine: Path) -> subprocess.CompletedProcess[str]:
 
 @pytest.mark.requirement("project.fresh-machine")
 @pytest.mark.skipif(find_spec("ensurepip") is None, reason="not run: this Python cannot make environments")
-def test_make_passes_over_stubs_and_old_interpreters(machine: Path) -> None:
+def test_make_skips_stubs_and_old_interpreters(machine: Path) -> None:
     _program(machine, "python3.14", "echo 'not installed' >&2; exit 127")
     _program(machine, "python3.13", "exit 0  # as an interpreter that is too old answers")
-    # Pip takes most of the time, and is not what make looks for.
+    # Without pip, because its installation takes most of the time.
     _program(machine, "python3", f'[ "$1" = -c ] || exec {REAL} "$@" --without-pip; {REAL} "$@" >/dev/null; echo "$0"')
-    done = _make(machine)
-    assert done.returncode == 0, done.stderr
-    made = machine / "checkout" / ".venv" / "bin" / "python"
-    version = subprocess.run([made, "-V"], capture_output=True, encoding="utf-8", check=True).stdout
+    result = _make(machine)
+    assert result.returncode == 0, result.stderr
+    python = machine / "checkout" / ".venv" / "bin" / "python"
+    version = subprocess.run([python, "-V"], capture_output=True, encoding="utf-8", check=True).stdout
     assert version.split()[1] == ".".join(map(str, sys.version_info[:3]))
 
 
 @pytest.mark.requirement("project.fresh-machine")
 def test_make_says_that_python_is_missing(machine: Path) -> None:
     _program(machine, "python3", "exit 0  # as an interpreter that is too old answers")
-    done = _make(machine)
-    assert done.returncode != 0
-    assert "Python 3.11 or newer is needed" in done.stderr
+    result = _make(machine)
+    assert result.returncode != 0
+    assert "Python 3.11 or newer is needed" in result.stderr
 
 
 @pytest.mark.requirement("project.fresh-machine")
-def test_make_names_the_package_to_install_where_python_cannot_make_environments(machine: Path) -> None:
+def test_make_names_the_package_to_install_if_python_cannot_create_environments(machine: Path) -> None:
     _program(machine, "python3", f'case "$*" in *"-m "*) mkdir -p .venv; exit 1;; esac; exec {REAL} "$@"')
-    # The interpreter names itself by the file that runs, so that file has to be the crippled one.
+    # The Makefile asks the interpreter for its path, which must lead to the crippled one.
     _program(
         machine,
         "python3.14",
         f'if [ "$1" = -c ]; then case "$2" in *executable*) echo {machine}/bin/python3;; esac; fi',
     )
-    done = _make(machine)
-    assert done.returncode != 0
-    assert f"Install the package python{sys.version_info.major}.{sys.version_info.minor}-venv" in done.stderr
+    result = _make(machine)
+    assert result.returncode != 0
+    assert f"Install the package python{sys.version_info.major}.{sys.version_info.minor}-venv" in result.stderr
     assert not (machine / "checkout" / ".venv").exists()
     assert os.listdir(machine / "checkout") == ["Makefile"]

@@ -1,4 +1,4 @@
-"""Every module can be imported where the POSIX-only parts of the standard library do not exist."""
+"""Every module can be imported without the POSIX-only parts of the standard library."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ MISSING_NAMES = {
     socket: ["AF_UNIX", "SCM_RIGHTS"],
 }
 
-# What we stand on is imported first: only our own modules have to do without.
+# Import the dependencies first: only our own modules must work without these parts.
 import mcp, mcp.server.lowlevel, mcp.client.sse, mcp.client.streamable_http
 import anyio._backends._asyncio, httpx2, pathspec, pydantic, starlette.applications, uvicorn
 
@@ -53,9 +53,9 @@ print(*imported, sep="\\n")
 
 @pytest.mark.requirement("project.other-systems")
 def test_every_module_can_be_imported_without_the_posix_modules() -> None:
-    done = subprocess.run(
+    result = subprocess.run(
         [sys.executable, "-c", WITHOUT_POSIX], cwd=ROOT, capture_output=True, encoding="utf-8", check=False
     )
-    assert done.returncode == 0, done.stderr
-    imported = set(done.stdout.split())
-    assert {"server.cli", "server.app", "tools.call.tool_runner", "tools.files.workspace"} <= imported
+    assert result.returncode == 0, result.stderr
+    modules = set(result.stdout.split())
+    assert {"server.cli", "server.app", "tools.call.tool_runner", "tools.files.workspace"} <= modules

@@ -1,4 +1,4 @@
-"""What registries and clients are told about a release: the check before it, server.json, and the bundle."""
+"""The files that describe a release: the release check, server.json for the registry, and the desktop bundle."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from tests.variants import one_in
 from tools.web.search_settings import SEARCH_VARIABLES
 
 SERVER: dict[str, Any] = json.loads((ROOT / REGISTRY).read_text(encoding="utf-8"))
-BUNDLED: dict[str, Any] = json.loads((ROOT / MANIFEST).read_text(encoding="utf-8"))
+BUNDLE_MANIFEST: dict[str, Any] = json.loads((ROOT / MANIFEST).read_text(encoding="utf-8"))
 VERSION: str = SERVER["version"]
 OWNER: str = re.findall(r"\.([^.]+)/", SERVER["name"])[0]
 
@@ -32,22 +32,22 @@ EXACT = {"type": "string", "pattern": r"^\d+\.\d+\.\d+$"}
 HTTPS = {"type": "string", "pattern": "^https://"}
 
 
-def closed(required: list[str], /, **properties: Any) -> dict[str, Any]:
-    """The schema of an object without other members than these."""
+def closed_object(required: list[str], /, **properties: Any) -> dict[str, Any]:
+    """Return the schema of an object with these properties only."""
     return {"type": "object", "required": required, "properties": properties, "additionalProperties": False}
 
 
 INPUT = {"description": TEXT, "isRequired": {"type": "boolean"}, "isSecret": {"type": "boolean"}}
-PACKAGE = closed(
+PACKAGE = closed_object(
     ["registryType", "identifier", "version", "transport"],
     registryType={"const": "pypi"},
     identifier=TEXT,
     version=EXACT,
     runtimeHint={"const": "uvx"},
-    transport=closed(["type"], type={"const": "stdio"}),
+    transport=closed_object(["type"], type={"const": "stdio"}),
     packageArguments={
         "type": "array",
-        "items": closed(
+        "items": closed_object(
             ["type", "name"],
             **INPUT,
             type={"const": "named"},
@@ -57,24 +57,24 @@ PACKAGE = closed(
             isRepeated={"type": "boolean"},
         ),
     },
-    environmentVariables={"type": "array", "items": closed(["name"], **INPUT, name=TEXT)},
+    environmentVariables={"type": "array", "items": closed_object(["name"], **INPUT, name=TEXT)},
 )
-SERVER_SCHEMA = closed(
+SERVER_SCHEMA = closed_object(
     ["$schema", "name", "description", "version", "packages"],
     name={"type": "string", "pattern": r"^io\.github\.[A-Za-z0-9-]+/[A-Za-z0-9._-]+$", "maxLength": 200},
     title=TEXT,
     description={**TEXT, "maxLength": 100},
     version=EXACT,
     websiteUrl=HTTPS,
-    repository=closed(["url", "source"], url=HTTPS, source={"enum": ["github", "gitlab"]}),
+    repository=closed_object(["url", "source"], url=HTTPS, source={"enum": ["github", "gitlab"]}),
     packages={"type": "array", "items": PACKAGE, "minItems": 1},
 )
 SERVER_SCHEMA["properties"]["$schema"] = {
     "const": "https://static.modelcontextprotocol.io/schemas/2025-12-11/server.schema.json"
 }
-"""What the registry takes, of that what we use."""
+"""The part of the registry's schema that we use."""
 
-SETTING = closed(
+SETTING = closed_object(
     ["type", "title", "description"],
     type={"enum": ["string", "number", "boolean", "directory", "file"]},
     title=TEXT,
@@ -84,38 +84,40 @@ SETTING = closed(
     sensitive={"type": "boolean"},
     default={},
 )
-MANIFEST_SCHEMA = closed(
+MANIFEST_SCHEMA = closed_object(
     ["manifest_version", "name", "version", "description", "author", "server"],
     manifest_version={"const": "0.4"},
     name={"type": "string", "pattern": "^[a-z0-9-]+$"},
     display_name=TEXT,
     version=EXACT,
     description=TEXT,
-    author=closed(["name"], name=TEXT, url=HTTPS, email=TEXT),
-    repository=closed(["type", "url"], type={"const": "git"}, url=HTTPS),
+    author=closed_object(["name"], name=TEXT, url=HTTPS, email=TEXT),
+    repository=closed_object(["type", "url"], type={"const": "git"}, url=HTTPS),
     homepage=HTTPS,
     documentation=HTTPS,
     support=HTTPS,
     license=TEXT,
     keywords={"type": "array", "items": TEXT},
-    server=closed(
+    server=closed_object(
         ["type", "entry_point", "mcp_config"],
         type={"const": "uv"},
         entry_point=TEXT,
-        # One validator demands it of every type.
-        mcp_config=closed(["command", "args"], command={"const": "uv"}, args={"type": "array"}, env={"type": "object"}),
+        # One validator requires it for every type.
+        mcp_config=closed_object(
+            ["command", "args"], command={"const": "uv"}, args={"type": "array"}, env={"type": "object"}
+        ),
     ),
     tools_generated={"type": "boolean"},
     prompts_generated={"type": "boolean"},
     user_config={"type": "object", "additionalProperties": SETTING},
-    compatibility=closed(
+    compatibility=closed_object(
         [],
         platforms={"type": "array", "items": {"enum": ["darwin", "linux", "win32"]}},
-        # Ranges of semver: separated by blanks, not by commas.
-        runtimes=closed([], python={"type": "string", "pattern": r"^>=\d+\.\d+( <\d+\.\d+)?$"}),
+        # Ranges as in semver: separated by spaces, not by commas.
+        runtimes=closed_object([], python={"type": "string", "pattern": r"^>=\d+\.\d+( <\d+\.\d+)?$"}),
     ),
 )
-"""What a bundle for a desktop client says of itself, of that what we use."""
+"""The part of the schema of desktop bundles that we use."""
 
 
 def problems(document: Any, schema: dict[str, Any]) -> list[str]:
@@ -124,16 +126,16 @@ def problems(document: Any, schema: dict[str, Any]) -> list[str]:
 
 
 def refusals(folder: Path) -> list[str]:
-    """What the release check says of a folder; its exit code says whether there is anything."""
+    """Return the problems that the release check finds in a folder. Its exit code must be 1 if there are any."""
     command = [sys.executable, "-P", ROOT / "docs" / "release_check.py", folder]
-    done = subprocess.run(command, capture_output=True, encoding="utf-8", check=False)
-    assert (done.returncode, done.stderr) == (1 if done.stdout else 0, "")
-    return done.stdout.splitlines()
+    result = subprocess.run(command, capture_output=True, encoding="utf-8", check=False)
+    assert (result.returncode, result.stderr) == (1 if result.stdout else 0, "")
+    return result.stdout.splitlines()
 
 
 @pytest.fixture
 def ready(tmp_path: Path) -> Path:
-    """The descriptions of a release with everything filled in."""
+    """A folder with the files that describe a release, and without placeholders."""
     for name in DESCRIPTIONS:
         text = (ROOT / name).read_text(encoding="utf-8").replace("example.invalid", "github.com")
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
@@ -142,16 +144,16 @@ def ready(tmp_path: Path) -> Path:
 
 
 @pytest.mark.requirement("project.release-check")
-def test_now_nothing_but_the_placeholders_keeps_a_release_back() -> None:
-    told = refusals(ROOT)
-    assert [line for line in told if " has a placeholder: " not in line] == []
-    unfilled = {name for name in DESCRIPTIONS if "OWNER" in (ROOT / name).read_text(encoding="utf-8")}
-    assert {line.partition(":")[0] for line in told} == unfilled
-    assert unfilled in ({PYPROJECT, README, REGISTRY, MANIFEST, IMAGE}, set())  # all of them, or none
+def test_only_placeholders_block_a_release_at_present() -> None:
+    lines = refusals(ROOT)
+    assert [line for line in lines if " has a placeholder: " not in line] == []
+    incomplete = {name for name in DESCRIPTIONS if "OWNER" in (ROOT / name).read_text(encoding="utf-8")}
+    assert {line.partition(":")[0] for line in lines} == incomplete
+    assert incomplete in ({PYPROJECT, README, REGISTRY, MANIFEST, IMAGE}, set())  # all of them or none
 
 
 @pytest.mark.requirement("project.release-check")
-def test_a_release_with_everything_filled_in_is_let_through(ready: Path) -> None:
+def test_a_release_without_placeholders_passes_the_check(ready: Path) -> None:
     assert refusals(ready) == []
 
 
@@ -175,16 +177,16 @@ def test_a_release_with_everything_filled_in_is_let_through(ready: Path) -> None
         (IMAGE, "io.github.somebody/", "io.github.else/"),
     ],
 )
-def test_a_file_that_says_something_else_is_named(ready: Path, name: str, before: str, after: str) -> None:
+def test_a_file_that_disagrees_is_named(ready: Path, name: str, before: str, after: str) -> None:
     text = (ready / name).read_text(encoding="utf-8")
     assert before in text
     (ready / name).write_text(text.replace(before, after), encoding="utf-8")
-    (told,) = refusals(ready)
-    assert name in told
+    (line,) = refusals(ready)
+    assert name in line
 
 
 @pytest.mark.requirement("project.registry")
-def test_server_json_is_what_the_registry_takes() -> None:
+def test_server_json_is_valid_for_the_registry() -> None:
     assert problems(SERVER, SERVER_SCHEMA) == []
 
 
@@ -201,60 +203,60 @@ def test_server_json_is_what_the_registry_takes() -> None:
         {"packages": [{key: value for key, value in SERVER["packages"][0].items() if key != "transport"}]},
     ],
 )
-def test_what_the_registry_refuses_is_seen(change: dict[str, Any]) -> None:
+def test_the_schema_refuses_what_the_registry_refuses(change: dict[str, Any]) -> None:
     assert problems({**SERVER, **change}, SERVER_SCHEMA) != []
 
 
 @pytest.mark.requirement("project.registry")
-def test_server_json_offers_what_the_server_knows_and_every_variable_of_a_search_provider() -> None:
+def test_server_json_offers_only_valid_arguments_and_every_variable_of_a_search_provider() -> None:
     (package,) = SERVER["packages"]
     for argument in package["packageArguments"]:
         parse(["serve", argument["name"], "value", *([argument["name"], "other"] if argument["isRepeated"] else [])])
-    known = [name for variables in SEARCH_VARIABLES.values() for name in variables.values() if name]
-    assert [variable["name"] for variable in package["environmentVariables"]] == known
+    expected_names = [name for variables in SEARCH_VARIABLES.values() for name in variables.values() if name]
+    assert [variable["name"] for variable in package["environmentVariables"]] == expected_names
 
 
 @pytest.mark.requirement("project.bundle")
 def test_the_manifest_has_the_required_fields_and_asks_for_what_it_uses() -> None:
-    assert problems(BUNDLED, MANIFEST_SCHEMA) == []
-    server = BUNDLED["server"]
+    assert problems(BUNDLE_MANIFEST, MANIFEST_SCHEMA) == []
+    server = BUNDLE_MANIFEST["server"]
     assert (ROOT / MANIFEST).with_name(server["entry_point"]).is_file()
     assert server["entry_point"] in server["mcp_config"]["args"]
-    used = re.findall(r"\$\{user_config\.(\w+)\}", json.dumps(server))
-    assert sorted(used) == sorted(BUNDLED["user_config"])
-    for setting in BUNDLED["user_config"].values():
-        assert setting["required"] or "default" in setting  # else the client hands over the placeholder itself
+    settings_used = re.findall(r"\$\{user_config\.(\w+)\}", json.dumps(server))
+    assert sorted(settings_used) == sorted(BUNDLE_MANIFEST["user_config"])
+    for setting in BUNDLE_MANIFEST["user_config"].values():
+        assert setting["required"] or "default" in setting  # otherwise the client passes the placeholder itself
         assert setting["type"] == "directory" or setting["sensitive"]
 
 
 @pytest.mark.requirement("project.bundle")
-def test_a_manifest_with_a_field_too_few_or_a_range_with_a_comma_is_seen() -> None:
+def test_the_manifest_schema_refuses_missing_fields_and_ranges_with_commas() -> None:
     for field in MANIFEST_SCHEMA["required"]:
-        assert problems({key: value for key, value in BUNDLED.items() if key != field}, MANIFEST_SCHEMA) != []
-    comma = {**BUNDLED, "compatibility": {"runtimes": {"python": ">=3.11,<3.15"}}}
+        assert problems({key: value for key, value in BUNDLE_MANIFEST.items() if key != field}, MANIFEST_SCHEMA) != []
+    comma = {**BUNDLE_MANIFEST, "compatibility": {"runtimes": {"python": ">=3.11,<3.15"}}}
     assert problems(comma, MANIFEST_SCHEMA) != []
 
 
 @pytest.mark.anyio
 @pytest.mark.requirement("project.bundle")
 @pytest.mark.parametrize("key", one_in(2, ["", "a-key"]))
-async def test_the_bundle_serves_the_chosen_folders_and_no_other(tmp_path: Path, key: str) -> None:
+async def test_the_bundle_serves_only_the_selected_folders(tmp_path: Path, key: str) -> None:
     bundle = shutil.copytree((ROOT / MANIFEST).parent, tmp_path / "bundle")
     folders = [tmp_path / name for name in ("one", "another folder", "not chosen")]
     for folder in folders:
         folder.mkdir()
         (folder / "note.txt").write_text(f"in {folder.name}\n", encoding="utf-8")
-    config = BUNDLED["server"]["mcp_config"]
+    config = BUNDLE_MANIFEST["server"]["mcp_config"]
     words = config["args"][config["args"].index("start.py") :]
-    chosen = [str(folder) for folder in folders[:2]]
-    args = [each for word in words for each in (chosen if word == "${user_config.workspace}" else [word])]
+    selection = [str(folder) for folder in folders[:2]]
+    args = [argument for word in words for argument in (selection if word == "${user_config.workspace}" else [word])]
     variables = {name: value.replace("${user_config.tavily_api_key}", key) for name, value in config["env"].items()}
     variables["HOME"] = str(tmp_path)
-    started = StdioServerParameters(command=sys.executable, args=args, env=variables, cwd=bundle)
-    async with Client(stdio_client(started)) as client:
+    parameters = StdioServerParameters(command=sys.executable, args=args, env=variables, cwd=bundle)
+    async with Client(stdio_client(parameters)) as client:
         assert ("web_search" in {tool.name for tool in (await client.list_tools()).tools}) is bool(key)
         for folder in folders:
             result = await client.call_tool("read_file", {"absolute_path": str(folder / "note.txt")})
             text = "".join(block.text for block in result.content if isinstance(block, types.TextContent))
-            assert (f"in {folder.name}" in text) is (str(folder) in chosen)
-            assert result.is_error is (str(folder) not in chosen)
+            assert (f"in {folder.name}" in text) is (str(folder) in selection)
+            assert result.is_error is (str(folder) not in selection)

@@ -1,4 +1,4 @@
-"""What runs three replicas: the balancer's file, the compose file and the settings. No container is started here."""
+"""The files that run three replicas: for the balancer, for compose, and the settings. No container is started here."""
 
 from __future__ import annotations
 
@@ -27,17 +27,17 @@ NAMES = re.findall(rf"^    server (\w+) \1:{PORT} check$", BALANCER, re.MULTILIN
 
 
 @needs_haproxy
-def test_haproxy_understands_its_file() -> None:
-    done = subprocess.run(
+def test_haproxy_accepts_its_configuration() -> None:
+    result = subprocess.run(
         [str(HAPROXY), "-c", "-f", str(DEPLOY / "haproxy.cfg")], capture_output=True, encoding="utf-8", check=False
     )
-    assert done.returncode == 0, done.stderr
-    # The names of containers are known to those alone.
-    others = [line for line in done.stderr.splitlines() if "WARNING" in line and "could not resolve" not in line]
-    assert others == []
+    assert result.returncode == 0, result.stderr
+    # The names of containers can be resolved only in containers.
+    warnings = [line for line in result.stderr.splitlines() if "WARNING" in line and "could not resolve" not in line]
+    assert warnings == []
 
 
-def test_the_balancer_sends_nothing_twice() -> None:
+def test_the_balancer_repeats_no_request_after_a_connection() -> None:
     assert re.findall(r"^ +retry-on (.+)$", BALANCER, re.MULTILINE) == ["conn-failure"]
     assert "option http-server-close" in BALANCER
 
@@ -52,16 +52,16 @@ def test_the_replicas_of_both_files_are_the_same() -> None:
     assert f'ports: ["127.0.0.1:{PORT}:{PORT}"]' in SERVICES
 
 
-def test_no_service_is_privileged_and_each_is_of_a_version() -> None:
+def test_no_service_is_privileged_and_each_image_has_a_version() -> None:
     services = [REPLICA, *re.findall(r"^  (?:haproxy|valkey):\n(?:    .+\n)+", SERVICES, re.MULTILINE)]
     assert len(services) == 3
-    for service in services:
-        assert "read_only: true" in service
-        assert "cap_drop: [ALL]" in service
-        assert "security_opt: [no-new-privileges:true]" in service
-        assert re.search(r"image: [\w/-]+:(\d|\$\{VERSION)", service)
-    # The image of the replicas names its own user.
-    assert [line for each in services[1:] for line in each.splitlines() if "user:" in line] == [
+    for service_text in services:
+        assert "read_only: true" in service_text
+        assert "cap_drop: [ALL]" in service_text
+        assert "security_opt: [no-new-privileges:true]" in service_text
+        assert re.search(r"image: [\w/-]+:(\d|\$\{VERSION)", service_text)
+    # The image of the replicas sets its own user.
+    assert [line for service in services[1:] for line in service.splitlines() if "user:" in line] == [
         "    user: haproxy",
         "    user: valkey",
     ]
@@ -75,7 +75,7 @@ def test_the_image_has_what_the_store_needs() -> None:
     assert "[full,valkey]'" in PAGE
 
 
-def test_its_command_and_its_settings_are_understood(tmp_path: Path) -> None:
+def test_the_command_and_the_settings_of_the_replicas_are_valid(tmp_path: Path) -> None:
     (words,) = re.findall(r"^  command: \[(.+)\]$", REPLICA, re.MULTILINE)
     assert parse(["serve", *words.split(", ")]).command
     assert "- ./settings.json:/settings.json:ro" in REPLICA
@@ -84,12 +84,12 @@ def test_its_command_and_its_settings_are_understood(tmp_path: Path) -> None:
     assert report.settings.http.drain == SETTINGS["http"]["drain"]
     (seconds,) = re.findall(r"stop_grace_period: (\d+)s", REPLICA)
     assert int(seconds) * 1000 > SETTINGS["http"]["drain"] + SETTINGS["http"]["grace"]
-    # Long enough for the balancer to see it: two answers, the second soon after the first.
-    between, soon = map(int, re.findall(r"inter (\d+)s fastinter (\d+)ms", BALANCER)[0])
-    assert SETTINGS["http"]["drain"] > 2 * (between * 1000 + soon)
+    # The balancer notices it after two failed checks; the second follows soon after the first.
+    interval, fast_interval = map(int, re.findall(r"inter (\d+)s fastinter (\d+)ms", BALANCER)[0])
+    assert SETTINGS["http"]["drain"] > 2 * (interval * 1000 + fast_interval)
 
 
-def test_each_variable_of_the_settings_is_asked_for_and_told_of() -> None:
-    named = set(re.findall(r'"env": "(\w+)"', (DEPLOY / "settings.json").read_text(encoding="utf-8")))
-    assert set(re.findall(r"^    (\w+): \$\{\1:\?", REPLICA, re.MULTILINE)) == named
-    assert all(name in PAGE for name in named)
+def test_each_variable_of_the_settings_is_required_and_documented() -> None:
+    variables = set(re.findall(r'"env": "(\w+)"', (DEPLOY / "settings.json").read_text(encoding="utf-8")))
+    assert set(re.findall(r"^    (\w+): \$\{\1:\?", REPLICA, re.MULTILINE)) == variables
+    assert all(name in PAGE for name in variables)

@@ -1,4 +1,4 @@
-"""The installed command starts our own code, wherever it is started."""
+"""The installed command starts our own code in every working folder."""
 
 from __future__ import annotations
 
@@ -27,29 +27,34 @@ TRAPS = (
     "logging.py",
     "__future__.py",
 )
-"""Modules of a workspace that have the names of ours, of our dependencies, of the standard library's."""
+"""Modules in a workspace with the names of our modules, of dependencies, or of the standard library."""
 
-SPRUNG = "sprung"
-"""A trap that is imported leaves a file of this name beside the workspace."""
+TRACE = "sprung"
+"""A trap that is imported leaves a file of this name next to the workspace."""
 
 STARTS = {
     "script": ("coretools-mcp",),
     "module": ("python", "-m", "coretools_mcp"),
 }
 
-NOT_ALWAYS = ("exit_plan_mode", "enter_plan_mode", "lsp", "skill")  # plan mode, a person to ask, what is on the machine
-OFFERED = [tool.name for tool in builtin_tools() if tool.is_listed and tool.name not in NOT_ALWAYS]
-"""What a client outside of plan mode sees."""
+CONDITIONAL_TOOLS = (
+    "exit_plan_mode",
+    "enter_plan_mode",
+    "lsp",
+    "skill",
+)  # depend on plan mode, forms, or installed programs
+LISTED_TOOLS = [tool.name for tool in builtin_tools() if tool.is_listed and tool.name not in CONDITIONAL_TOOLS]
+"""The tools that every client with forms sees outside plan mode."""
 
-WITHOUT_FORMS = [name for name in OFFERED if name != "ask_user_question"]
-"""What one sees that can show no form."""
+TOOLS_WITHOUT_FORMS = [name for name in LISTED_TOOLS if name != "ask_user_question"]
+"""The tools that a client without forms sees."""
 
 
 @pytest.fixture
 def workspace(tmp_path: Path) -> Path:
-    """A working folder full of traps; `inside/` holds the same ones, `../beside/` two with the names of ours."""
+    """A working folder full of traps. `inside/` has the same traps, and `../beside/` has two with our package names."""
     folder = tmp_path / "workspace"
-    body = f"open({str(tmp_path / SPRUNG)!r}, 'a').write(__file__ + '\\n')\nraise SystemExit('a trap was imported')\n"
+    body = f"open({str(tmp_path / TRACE)!r}, 'a').write(__file__ + '\\n')\nraise SystemExit('a trap was imported')\n"
     for base, names in ((folder, TRAPS), (folder / "inside", TRAPS), (tmp_path / "beside", TRAPS[:2])):
         for name in names:
             (base / name).parent.mkdir(parents=True, exist_ok=True)
@@ -68,66 +73,70 @@ def _environment(tmp_path: Path, python_path: str | None) -> dict[str, str]:
     one_in(
         2,
         [
-            # One folder inside, the working folder in both spellings, and one with other packages of our names.
+            # A folder inside, the working folder in two spellings, and a folder with packages of our names.
             pytest.param("script", os.pathsep.join(("inside", ".", "", "../beside")), id="script-with-PYTHONPATH"),
             pytest.param("module", "inside", id="module-with-PYTHONPATH-inside"),
         ],
     ),
 )
 def test_our_own_code_starts_and_no_module_of_the_working_folder_is_imported(
-    start: str, python_path: str, installed: Path, workspace: Path, tmp_path: Path
+    start: str, python_path: str, installed_bin: Path, workspace: Path, tmp_path: Path
 ) -> None:
     program, *arguments = STARTS[start]
-    command = [str(installed / program), *arguments, "tools", "--json"]
-    listed = run(*command, cwd=workspace, env=_environment(tmp_path, python_path))
-    assert not (tmp_path / SPRUNG).exists()
-    names = [tool["name"] for tool in json.loads(listed)["tools"]]
-    assert [name for name in names if name not in NOT_ALWAYS] == OFFERED
+    command = [str(installed_bin / program), *arguments, "tools", "--json"]
+    listing = run(*command, cwd=workspace, env=_environment(tmp_path, python_path))
+    assert not (tmp_path / TRACE).exists()
+    names = [tool["name"] for tool in json.loads(listing)["tools"]]
+    assert [name for name in names if name not in CONDITIONAL_TOOLS] == LISTED_TOOLS
 
 
 @pytest.mark.requirement("project.launcher")
-def test_the_traps_are_sharp(workspace: Path, tmp_path: Path) -> None:
-    done = subprocess.run(
+def test_the_traps_work(workspace: Path, tmp_path: Path) -> None:
+    result = subprocess.run(
         [sys.executable, "-c", "import tools"], cwd=workspace, env=_environment(tmp_path, None), check=False
     )
-    assert done.returncode != 0
-    assert (tmp_path / SPRUNG).read_text(encoding="utf-8") == f"{workspace / 'tools' / '__init__.py'}\n"
+    assert result.returncode != 0
+    assert (tmp_path / TRACE).read_text(encoding="utf-8") == f"{workspace / 'tools' / '__init__.py'}\n"
 
 
 @pytest.mark.requirement("project.launcher")
 def test_a_conversation_over_stdio_lists_the_tools_from_a_folder_of_traps(
-    installed: Path, workspace: Path, tmp_path: Path
+    installed_bin: Path, workspace: Path, tmp_path: Path
 ) -> None:
     with subprocess.Popen(
-        [installed / "coretools-mcp"],
+        [installed_bin / "coretools-mcp"],
         cwd=workspace,
         env=_environment(tmp_path, "."),
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         encoding="utf-8",
     ) as server:
-        about = {"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": {"name": "test", "version": "1"}}
-        initialized = _ask(server, {"id": 1, "method": "initialize", "params": about})
+        client_info = {
+            "protocolVersion": "2025-11-25",
+            "capabilities": {},
+            "clientInfo": {"name": "test", "version": "1"},
+        }
+        initialize_answer = _ask(server, {"id": 1, "method": "initialize", "params": client_info})
         _send(server, {"method": "notifications/initialized"})
-        listed = _ask(server, {"id": 2, "method": "tools/list"})
+        list_answer = _ask(server, {"id": 2, "method": "tools/list"})
         assert server.stdin is not None
         server.stdin.close()
         assert server.wait() == 0
-    assert initialized["result"]["serverInfo"]["name"] == "coretools-mcp"
-    names = [tool["name"] for tool in listed["result"]["tools"]]
-    assert [name for name in names if name not in NOT_ALWAYS] == WITHOUT_FORMS
-    assert not (tmp_path / SPRUNG).exists()
+    assert initialize_answer["result"]["serverInfo"]["name"] == "coretools-mcp"
+    names = [tool["name"] for tool in list_answer["result"]["tools"]]
+    assert [name for name in names if name not in CONDITIONAL_TOOLS] == TOOLS_WITHOUT_FORMS
+    assert not (tmp_path / TRACE).exists()
 
 
 @pytest.mark.long
 @pytest.mark.requirement("project.launcher")
-def test_the_pdf_worker_imports_nothing_of_the_workspace(installed: Path, workspace: Path, tmp_path: Path) -> None:
+def test_the_pdf_worker_imports_nothing_of_the_workspace(installed_bin: Path, workspace: Path, tmp_path: Path) -> None:
     (workspace / "pypdf.py").write_text((workspace / "anyio.py").read_text(encoding="utf-8"), encoding="utf-8")
     (workspace / "notes.pdf").write_bytes(document(lines("needle and thread")))
-    command = [installed / "coretools-mcp", "call", "read_file", "file_path=notes.pdf"]
-    found = run(*command, cwd=workspace, env=_environment(tmp_path, "."))
-    assert "--- Page 1 of 1 ---\n\nneedle and thread" in found
-    assert not (tmp_path / SPRUNG).exists()
+    command = [installed_bin / "coretools-mcp", "call", "read_file", "file_path=notes.pdf"]
+    output = run(*command, cwd=workspace, env=_environment(tmp_path, "."))
+    assert "--- Page 1 of 1 ---\n\nneedle and thread" in output
+    assert not (tmp_path / TRACE).exists()
 
 
 def _send(server: subprocess.Popen[str], message: dict[str, Any]) -> None:
@@ -147,21 +156,23 @@ def _ask(server: subprocess.Popen[str], request: dict[str, Any]) -> dict[str, An
 
 
 @pytest.mark.requirement("project.launcher")
-def test_a_damaged_installation_says_so_in_a_sentence(installed: Path, tmp_path: Path) -> None:
-    launcher = run(installed / "python", "-P", "-c", "import coretools_mcp; print(coretools_mcp.__file__)").strip()
-    alone = tmp_path / "alone"
-    alone.mkdir()
-    (alone / "coretools_mcp.py").write_text(Path(launcher).read_text(encoding="utf-8"), encoding="utf-8")
-    done = subprocess.run(
-        [sys.executable, "-P", alone / "coretools_mcp.py"], capture_output=True, encoding="utf-8", check=False
+def test_a_damaged_installation_prints_one_sentence(installed_bin: Path, tmp_path: Path) -> None:
+    launcher = run(installed_bin / "python", "-P", "-c", "import coretools_mcp; print(coretools_mcp.__file__)").strip()
+    folder = tmp_path / "alone"
+    folder.mkdir()
+    (folder / "coretools_mcp.py").write_text(Path(launcher).read_text(encoding="utf-8"), encoding="utf-8")
+    result = subprocess.run(
+        [sys.executable, "-P", folder / "coretools_mcp.py"], capture_output=True, encoding="utf-8", check=False
     )
-    assert done.returncode == 1
-    assert done.stderr == f"coretools-mcp is damaged: {alone / 'tools'} is missing. Install it again.\n"
+    assert result.returncode == 1
+    assert result.stderr == f"coretools-mcp is damaged: {folder / 'tools'} is missing. Install it again.\n"
 
 
 @pytest.mark.requirement("project.launcher")
-def test_the_exit_code_of_the_command_line_is_the_exit_code_of_the_process(installed: Path, tmp_path: Path) -> None:
-    done = subprocess.run(
-        [installed / "coretools-mcp", "tools", "--config", tmp_path / "absent.json"], capture_output=True, check=False
+def test_the_exit_code_of_the_command_line_is_the_exit_code_of_the_process(installed_bin: Path, tmp_path: Path) -> None:
+    result = subprocess.run(
+        [installed_bin / "coretools-mcp", "tools", "--config", tmp_path / "absent.json"],
+        capture_output=True,
+        check=False,
     )
-    assert done.returncode == 2
+    assert result.returncode == 2

@@ -1,4 +1,4 @@
-"""What a server imports before it has answered its first requests: what tools are, not what they do."""
+"""Before its first answers, a server imports the definitions of its tools, but not the code that does their work."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ MESSAGES = (
     {"id": 2, "method": "tools/list"},
 )
 
-WORK = (
+WORK_MODULES = (
     "tools.files.search.",
     "tools.files.read.",
     "tools.files.find.folder_listing",
@@ -55,23 +55,25 @@ WORK = (
     "server.transports.http_server.",
     "tools.web.page_text",
 )
-"""What only a call needs: beginnings of module names."""
+"""Prefixes of modules that are needed only by calls."""
 
 
 @pytest.mark.requirement("project.start-imports")
-def test_what_tools_do_is_imported_with_their_first_call(tmp_path: Path) -> None:
+def test_the_code_of_tools_is_imported_with_their_first_call(tmp_path: Path) -> None:
     command = [sys.executable, "-X", "importtime", *server_arguments(tmp_path, None)]
     lines = "".join(json.dumps({"jsonrpc": "2.0", **message}) + "\n" for message in MESSAGES)
-    done = subprocess.run(command, input=lines, capture_output=True, encoding="utf-8", timeout=50, check=True)
-    assert [json.loads(line).get("id") for line in done.stdout.splitlines()] == [1, 2]
-    imported = {line.rpartition("|")[2].strip() for line in done.stderr.splitlines() if line.startswith("import time:")}
-    assert {"tools.builtin.search_tools", "tools.builtin.run_shell_command", "server.app"} <= imported
-    assert sorted(name for name in imported if f"{name}.".startswith(WORK)) == []
+    result = subprocess.run(command, input=lines, capture_output=True, encoding="utf-8", timeout=50, check=True)
+    assert [json.loads(line).get("id") for line in result.stdout.splitlines()] == [1, 2]
+    modules = {
+        line.rpartition("|")[2].strip() for line in result.stderr.splitlines() if line.startswith("import time:")
+    }
+    assert {"tools.builtin.search_tools", "tools.builtin.run_shell_command", "server.app"} <= modules
+    assert sorted(name for name in modules if f"{name}.".startswith(WORK_MODULES)) == []
 
 
 @pytest.mark.requirement("project.start-imports")
 def test_a_command_line_is_read_without_the_settings_so_that_the_watchdogs_fork_is_small() -> None:
     code = "import sys; from server import cli; cli.parse(['serve']); print(*sys.modules)"
     root = Path(__file__).resolve().parents[2]
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=root)
-    assert {"server.settings", "pydantic", "tools.builtin"}.isdisjoint(done.stdout.split())
+    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=root)
+    assert {"server.settings", "pydantic", "tools.builtin"}.isdisjoint(result.stdout.split())

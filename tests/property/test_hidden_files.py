@@ -112,7 +112,10 @@ def test_a_scan_finds_every_file_that_rules_or_agent_ignore_files_hide(
             return any(path_rule.name == tool and path_rule.fits_path((path,), workspace.roots) for path_rule in rules)
 
         hidden_roots = [
-            root_path for root_path in workspace.roots if fits(root_path, (*rules.deny, *rules.ask), "Read")
+            path
+            for path in workspace.roots
+            if fits(path, (*rules.deny, *rules.ask), "Read")
+            or agent_ignore_file(workspace, workspace.at(path), own_files=False) is not None
         ]
         assert bool(scan.problem) == bool(hidden_roots) or any(roots[1:]), scan.problem
         if hidden_roots:

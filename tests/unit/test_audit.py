@@ -23,7 +23,7 @@ from tools.permissions.verdict import Permission, Verdict
 ALLOW = Permission(Verdict.ALLOW, "because")
 
 
-def decided(
+def decision_entry(
     arguments: dict[str, Any] | None = None,
     answer: Answer | Unavailable | None = None,
     lasting: LastingAnswer | None = None,
@@ -36,11 +36,11 @@ def records(path: Path) -> list[dict[str, Any]]:
 
 
 @pytest.mark.requirement("audit.records")
-def test_each_decision_is_a_line_with_its_reason_and_its_answer(tmp_path: Path) -> None:
+def test_each_decision_is_one_line_with_its_reason_and_its_answer(tmp_path: Path) -> None:
     log = AuditLog(str(tmp_path / "audit.jsonl"))
-    log.note(decided({"file_path": "a", "n": 5}))
-    log.note(decided(answer=Answer(Decision.ONCE)))
-    log.note(decided(answer=Unavailable(client_decides=True, way_out="")))
+    log.note(decision_entry({"file_path": "a", "n": 5}))
+    log.note(decision_entry(answer=Answer(Decision.ONCE)))
+    log.note(decision_entry(answer=Unavailable(client_decides=True, way_out="")))
     log.close()
     first, second, third = records(tmp_path / "audit.jsonl")
     assert (first["tool"], first["verdict"], first["reason"]) == ("edit", "allow", "because")
@@ -55,17 +55,17 @@ def test_the_rules_that_an_answer_allows_are_written_with_their_scope_and_withou
     log = AuditLog(str(tmp_path / "audit.jsonl"))
     token = "ghp_" + "a1B2" * 9
     rules = ("Edit(//ws)", f"Bash(curl {token} *)", f"Bash({'x' * 10_000} *)")
-    log.note(decided(answer=Answer(Decision.ONCE)))
-    log.note(decided(answer=Answer(Decision.SAVE), lasting=LastingAnswer(rules, GrantScope.SAVED)))
+    log.note(decision_entry(answer=Answer(Decision.ONCE)))
+    log.note(decision_entry(answer=Answer(Decision.SAVE), lasting=LastingAnswer(rules, GrantScope.SAVED)))
     log.close()
-    once, saved = records(tmp_path / "audit.jsonl")
-    assert "rules" not in once
-    assert "scope" not in once
-    assert (saved["answer"], saved["scope"]) == ("save", "saved")
-    assert saved["rules"][0] == "Edit(//ws)"
-    assert len(saved["rules"]) == 3
-    assert token not in str(saved["rules"])
-    assert len(saved["rules"][2]) < 3_000
+    single_record, saved_record = records(tmp_path / "audit.jsonl")
+    assert "rules" not in single_record
+    assert "scope" not in single_record
+    assert (saved_record["answer"], saved_record["scope"]) == ("save", "saved")
+    assert saved_record["rules"][0] == "Edit(//ws)"
+    assert len(saved_record["rules"]) == 3
+    assert token not in str(saved_record["rules"])
+    assert len(saved_record["rules"][2]) < 3_000
 
 
 @pytest.mark.requirement("audit.records")
@@ -80,8 +80,8 @@ def test_decisions_wait_for_a_thread_that_could_not_be_started_even_if_the_queue
     with monkeypatch.context() as context:
         context.setattr(audit_log, "start_thread", start_none)
         for _ in range(3):
-            log.note(decided())
-    log.note(decided())
+            log.note(decision_entry())
+    log.note(decision_entry())
     log.close()
     assert len(records(tmp_path / "audit.jsonl")) >= 2
 
@@ -93,7 +93,7 @@ def test_two_servers_write_one_file_line_by_line(tmp_path: Path) -> None:
     def write() -> None:
         log = AuditLog(str(path))
         for number in range(50):
-            log.note(decided({"n": number}))
+            log.note(decision_entry({"n": number}))
         log.close()
 
     writers = [in_another_process(write) for _ in range(2)]
@@ -105,26 +105,26 @@ def test_two_servers_write_one_file_line_by_line(tmp_path: Path) -> None:
 
 
 @pytest.mark.requirement("audit.shared")
-def test_a_lock_that_somebody_holds_keeps_no_decision_out(tmp_path: Path) -> None:
+def test_a_lock_held_by_somebody_else_delays_no_decision(tmp_path: Path) -> None:
     path = tmp_path / "audit.jsonl"
     path.touch()
-    with path.open("rb") as held:
-        fcntl.flock(held, fcntl.LOCK_EX)
+    with path.open("rb") as lock_file:
+        fcntl.flock(lock_file, fcntl.LOCK_EX)
         log = AuditLog(str(path))
-        log.note(decided())
+        log.note(decision_entry())
         log.close()
         assert len(records(path)) == 1
 
 
 @pytest.mark.requirement("audit.shared")
-def test_a_line_for_which_there_is_no_room_is_left_out_as_a_whole(tmp_path: Path) -> None:
+def test_a_line_that_does_not_fit_on_the_disk_is_left_out_completely(tmp_path: Path) -> None:
     path = tmp_path / "audit.jsonl"
 
     def write() -> None:
         resource.setrlimit(resource.RLIMIT_FSIZE, (1_000, 1_000))
         log = AuditLog(str(path))
         for _ in range(100):
-            log.note(decided())
+            log.note(decision_entry())
         log.close()
 
     writer = in_another_process(write)
@@ -135,7 +135,7 @@ def test_a_line_for_which_there_is_no_room_is_left_out_as_a_whole(tmp_path: Path
 
 
 @pytest.mark.requirement("audit.shared")
-def test_decisions_that_are_not_written_at_the_end_are_counted_in_the_log(
+def test_decisions_that_could_not_be_written_are_counted_in_the_log(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(audit_log, "FLUSH_SECONDS", 0.01)
@@ -143,23 +143,23 @@ def test_decisions_that_are_not_written_at_the_end_are_counted_in_the_log(
     os.mkfifo(path)
     log = AuditLog(str(path))
     for _ in range(3):
-        log.note(decided())
+        log.note(decision_entry())
     log.close()
     assert "decisions missing from it: 3" in caplog.text
-    with os.fdopen(os.open(path, os.O_RDWR), "rb", buffering=0) as reader:  # so that the thread of the log ends
-        written = b""
-        while written.count(b"\n") < 3:
-            written += reader.read(100_000)
+    with os.fdopen(os.open(path, os.O_RDWR), "rb", buffering=0) as reader:  # lets the thread of the log end
+        content = b""
+        while content.count(b"\n") < 3:
+            content += reader.read(100_000)
 
 
 @pytest.mark.requirement("audit.shared")
-@pytest.mark.parametrize(("name", "is_told"), [("a/audit.jsonl", True), ("audit.jsonl", False), ("ab/x", False)])
-def test_a_file_that_tools_can_reach_is_told_of(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture, name: str, is_told: bool
+@pytest.mark.parametrize(("name", "is_warned"), [("a/audit.jsonl", True), ("audit.jsonl", False), ("ab/x", False)])
+def test_the_log_warns_of_an_audit_file_that_tools_can_reach(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, name: str, is_warned: bool
 ) -> None:
     (tmp_path / "a").mkdir()
     AuditLog(str(tmp_path / name)).warn_of_roots([str(tmp_path / "a")])
-    assert ("is in the workspace folder" in caplog.text) is is_told
+    assert ("is in the workspace folder" in caplog.text) is is_warned
 
 
 @pytest.mark.requirement("audit.secrets")
@@ -168,7 +168,7 @@ def test_secrets_and_long_texts_are_not_written(tmp_path: Path) -> None:
     log = AuditLog(str(path))
     token = "ghp_" + "a1B2" * 9
     log.note(
-        decided(
+        decision_entry(
             {"api_key": "hunter2", "command": f"curl -H 'Authorization: Bearer {token}' x", "content": "y" * 10_000}
         )
     )
@@ -183,16 +183,16 @@ def test_secrets_and_long_texts_are_not_written(tmp_path: Path) -> None:
 def test_no_argument_can_forge_a_line(tmp_path: Path) -> None:
     path = tmp_path / "audit.jsonl"
     log = AuditLog(str(path))
-    log.note(decided({"command": 'x\n{"tool": "forged"}\u2028\u2029\x85\r\n', "k\ney": "\ud800"}))
+    log.note(decision_entry({"command": 'x\n{"tool": "forged"}\u2028\u2029\x85\r\n', "k\ney": "\ud800"}))
     log.close()
     assert path.read_bytes().count(b"\n") == 1
 
 
 @pytest.mark.requirement("audit.shared")
 @pytest.mark.skipif(not os.path.exists("/dev/full"), reason="not run: there is no /dev/full here")
-def test_a_full_disk_is_told_in_the_log_and_stops_no_decision(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_full_disk_is_logged_and_stops_no_decision(caplog: pytest.LogCaptureFixture) -> None:
     log = AuditLog("/dev/full")
-    log.note(decided())
-    log.note(decided())
+    log.note(decision_entry())
+    log.note(decision_entry())
     log.close()
     assert [record.levelname for record in caplog.records if "could not be written" in record.message] == ["ERROR"] * 2

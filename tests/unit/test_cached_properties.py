@@ -26,22 +26,22 @@ class Folder:
 
 
 @pytest.mark.requirement("scarcity.hung_folder")
-def test_an_object_whose_folder_does_not_answer_keeps_no_other_one_waiting() -> None:
-    gate, answered = threading.Event(), list[int]()
-    stuck, other = Folder(gate), Folder()
+def test_an_object_whose_folder_hangs_blocks_no_other_object() -> None:
+    gate, counts = threading.Event(), list[int]()
+    stuck_folder, free_folder = Folder(gate), Folder()
 
     def look(folder: Folder) -> None:
-        answered.append(folder.entries)
+        counts.append(folder.entries)
 
-    threads = [threading.Thread(target=look, args=(folder,)) for folder in (stuck, other)]
+    threads = [threading.Thread(target=look, args=(folder,)) for folder in (stuck_folder, free_folder)]
     try:
         threads[0].start()
-        assert stuck.begun.wait(CEILING)
+        assert stuck_folder.begun.wait(CEILING)
         threads[1].start()
         threads[1].join(CEILING)
-        assert answered == [1]
+        assert counts == [1]
     finally:
         gate.set()
         for thread in threads:
             thread.join()
-    assert (other.entries, other.looks) == (1, 1)
+    assert (free_folder.entries, free_folder.looks) == (1, 1)

@@ -1,4 +1,4 @@
-"""The rules that no linter knows: sizes, names, words, the layout of the project."""
+"""Rules for the code that no linter checks: names, words, sentences, imports and the layout of the project."""
 
 from __future__ import annotations
 
@@ -43,14 +43,14 @@ TOP_LEVEL = {
 }
 
 WRITES_TO_STDOUT = {"server/cli.py"}
-"""The modules whose purpose is to print for a person. Everywhere else stdout belongs to the protocol."""
+"""The modules whose purpose is to print for people. Everywhere else, stdout belongs to the protocol."""
 
 DISK_CALLS = re.compile(
     r"os\.(open|fdopen|stat|lstat|fstat|scandir|listdir|walk|readlink|access|read|write|replace|rename|remove|unlink"
     r"|mkdir|makedirs|rmdir|link|symlink|chmod|chown|utime|truncate"
     r"|path\.(exists|lexists|isfile|isdir|islink|getsize|getmtime|realpath|samefile))"
 )
-"""What reaches the disk, or a descriptor, past the opener."""
+"""Calls that access the disk or a descriptor without the path opener."""
 
 DISK_MODULES = {
     "path_opener.py",
@@ -60,8 +60,8 @@ DISK_MODULES = {
     "change/journal.py",
     "change/writer.py",
 }
-"""The opener and the writer; the journal, which lies in no root; ignore files, which may stand above one; processes and
-the program they run."""
+"""Modules that may access the disk directly: the path opener and the writer; the journal, which is outside all roots;
+ignore files, which may be above a root; the workspace; and child processes with their programs."""
 
 EMPTY_NAMES = re.compile(r"(?i)(^|_)(utils?|helpers?|common|misc|manager)(_|$)")
 """Names that do not say what a thing is."""
@@ -71,10 +71,10 @@ EMPTY_CLASSES = re.compile(r"^\s*class \w*(Utils?|Helpers?|Manager|Common)\b", r
 PRINTING = re.compile(r"(?<![\w.])print\(")
 
 UNFINISHED = re.compile(r"^[^\n\"']*(?:#|<!--).*\b(TO[D]O|FIX[M]E|XX[X]|HAC[K])\b", re.MULTILINE)
-"""Words of work that is left, in a comment."""
+"""Markers of unfinished work in a comment."""
 
 GREEDY_GROUP = re.compile(r"(?<!\()\)(?:[*+?]|\{\{?[\d,]+\}?\})\+|[a-zA-Z_]\}\+\+")
-"""A group of an expression that is matched possessively."""
+"""A group with a possessive quantifier, with which Python before 3.11.5 matches too much."""
 
 MAX_WORDS = 35
 HABITS = re.compile(r" \(ours\)|\b(?:of ours|(?:is|are|be) told of|anew|whoever)\b", re.IGNORECASE)
@@ -84,12 +84,12 @@ MANAGEMENT = re.compile(
     r"| \b(in|by|with) \s the \s next \s (issue|session|pull \s request)"
     r"| (?<![\w./-]) /[w]ork/ (main|shared)"
 )
-"""Words about how the work is organised. The project speaks of itself, not of its making."""
+"""Words about how the work is organised. The project describes itself, not how it was made."""
 
 
 @cache
 def _sources() -> dict[str, str]:
-    """All Python files of the project, by their path from the root."""
+    """Return all Python files of the project, by their path from the root."""
     paths = [path for folder in CODE_FOLDERS for path in (ROOT / folder).rglob("*.py")]
     return {
         path.relative_to(ROOT).as_posix(): path.read_text(encoding="utf-8")
@@ -98,7 +98,7 @@ def _sources() -> dict[str, str]:
 
 
 def _texts() -> Iterator[tuple[str, str]]:
-    """Everything that people read: the code and the papers around it."""
+    """Yield everything that people read: the code, the documentation and the configuration files."""
     yield from _sources().items()
     papers = [*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md"), *(ROOT / ".ci").iterdir()]
     for path in (*papers, ROOT / "Makefile", ROOT / "pyproject.toml", *(ROOT / "tests").glob("*.toml")):
@@ -106,69 +106,75 @@ def _texts() -> Iterator[tuple[str, str]]:
 
 
 def _importers(pattern: str) -> list[str]:
-    """The files that import a module with such a name, or something of it."""
+    """Return the files that import a module whose name matches, or something from it."""
     imports = re.compile(rf"^\s*(?:from|import) (?:{pattern})\b", re.MULTILINE)
     return [name for name, text in _sources().items() if imports.search(text)]
 
 
-def _found(pattern: re.Pattern[str], texts: Iterable[tuple[str, str]]) -> list[str]:
-    """Each file in which a pattern is found, with what it has found first."""
+def _matches_in(pattern: re.Pattern[str], texts: Iterable[tuple[str, str]]) -> list[str]:
+    """Return each file in which the pattern matches, with the first match."""
     return [f"{name}: {match[0]}" for name, text in texts if (match := pattern.search(text))]
 
 
 @pytest.mark.requirement("project.layout")
-def test_the_top_level_holds_exactly_the_named_entries() -> None:
-    ignored = GitIgnoreSpec.from_lines((ROOT / ".gitignore").read_text(encoding="utf-8").splitlines())
+def test_the_top_level_has_exactly_the_expected_entries() -> None:
+    ignore_rules = GitIgnoreSpec.from_lines((ROOT / ".gitignore").read_text(encoding="utf-8").splitlines())
     entries = {
         entry.name
         for entry in os.scandir(ROOT)
-        if entry.name != ".git" and not ignored.match_file(entry.name + ("/" if entry.is_dir() else ""))
+        if entry.name != ".git" and not ignore_rules.match_file(entry.name + ("/" if entry.is_dir() else ""))
     }
     assert entries == TOP_LEVEL
 
 
 @pytest.mark.requirement("project.form")
-def test_every_module_says_what_it_is_for_and_defers_its_annotations() -> None:
-    begun = re.compile(r'(?:#!.*\n)?r?"""\S')
-    deferred = re.compile(r"^from __future__ import annotations$|\A(?:[^\n]|\n(?!import |from ))*\Z", re.MULTILINE)
-    lacking = [name for name, text in _sources().items() if not (begun.match(text) and deferred.search(text))]
-    assert lacking == ["coretools_mcp.py"], "which older interpreters read, too"
+def test_every_module_has_a_docstring_and_defers_its_annotations() -> None:
+    docstring_start = re.compile(r'(?:#!.*\n)?r?"""\S')
+    future_import = re.compile(r"^from __future__ import annotations$|\A(?:[^\n]|\n(?!import |from ))*\Z", re.MULTILINE)
+    failures = [
+        name for name, text in _sources().items() if not (docstring_start.match(text) and future_import.search(text))
+    ]
+    assert failures == ["coretools_mcp.py"], "only the launcher must also run on older interpreters"
 
 
 @pytest.mark.requirement("project.form")
-def test_names_say_what_a_thing_is() -> None:
-    empty = [name for name in _sources() if any(EMPTY_NAMES.search(part) for part in Path(name).with_suffix("").parts)]
-    assert empty + _found(EMPTY_CLASSES, _sources().items()) == []
+def test_names_of_files_and_classes_are_not_vague() -> None:
+    file_names = [
+        name for name in _sources() if any(EMPTY_NAMES.search(part) for part in Path(name).with_suffix("").parts)
+    ]
+    assert file_names + _matches_in(EMPTY_CLASSES, _sources().items()) == []
 
 
 @pytest.mark.requirement("project.stdout")
-def test_only_modules_made_for_it_print() -> None:
-    shipped = [(name, text) for name, text in _sources().items() if name.startswith(("server/", "tools/"))]
-    assert {found.partition(":")[0] for found in _found(PRINTING, shipped)} <= WRITES_TO_STDOUT
+def test_only_the_command_line_module_prints() -> None:
+    sources = [(name, text) for name, text in _sources().items() if name.startswith(("server/", "tools/"))]
+    assert {line.partition(":")[0] for line in _matches_in(PRINTING, sources)} <= WRITES_TO_STDOUT
 
 
 @pytest.mark.requirement("project.form")
-def test_nothing_is_marked_as_unfinished_or_speaks_of_how_the_work_is_organised() -> None:
-    assert _found(UNFINISHED, _texts()) == []
-    assert _found(MANAGEMENT, _texts()) == []
+def test_no_text_is_marked_as_unfinished_or_mentions_how_the_work_is_organised() -> None:
+    assert _matches_in(UNFINISHED, _texts()) == []
+    assert _matches_in(MANAGEMENT, _texts()) == []
 
 
 @pytest.mark.requirement("project.words")
-def test_nobody_writes_in_habits_that_readers_stumble_over() -> None:
+def test_no_text_uses_phrases_that_readers_stumble_over() -> None:
     assert HABITS.search("one of ours")
-    written = ((name, text) for name, text in _texts() if not name.startswith(("tests/", "bench/")))
-    assert _found(HABITS, written) == []
+    product_texts = ((name, text) for name, text in _texts() if not name.startswith(("tests/", "bench/")))
+    assert _matches_in(HABITS, product_texts) == []
 
 
 @pytest.mark.requirement("project.words")
-def test_no_sentence_of_the_documents_is_longer_than_a_reader_holds() -> None:
-    long = [f"{name}: {sentence}" for name, text in _texts() if name.endswith(".md") for sentence in _long_ones(text)]
-    assert long == []
-    assert [*_long_ones("word " * MAX_WORDS + "word.")]
+def test_no_sentence_of_the_documentation_is_too_long() -> None:
+    long_sentences = [
+        f"{name}: {sentence}" for name, text in _texts() if name.endswith(".md") for sentence in _long_sentences(text)
+    ]
+    assert long_sentences == []
+    assert [*_long_sentences("word " * MAX_WORDS + "word.")]
 
 
-def _long_ones(page: str) -> Iterator[str]:
-    """The sentences with too many words, outside code, tables and headings."""
+def _long_sentences(page: str) -> Iterator[str]:
+    """Yield the sentences with too many words, outside code, tables and headings."""
     for paragraph in re.split(r"\n\s*\n|\n(?=[-*|] )|\n\d+\. ", re.sub(r"```.*?```", "", page, flags=re.DOTALL)):
         if not paragraph.strip("\n").startswith(("|", "    ", "#")):
             sentences = re.split(r"(?<=[.!?:;])\s+(?=[A-Z`*\[(])", " ".join(paragraph.split()))
@@ -176,9 +182,9 @@ def _long_ones(page: str) -> Iterator[str]:
 
 
 @pytest.mark.requirement("project.old-python")
-def test_no_group_is_matched_possessively() -> None:
+def test_no_regular_expression_has_a_possessive_group() -> None:
     assert all(GREEDY_GROUP.search(group) for group in (r"(?:a b)*+", "(?:a){{0,4}}+", "{_NAME}++"))
-    assert _found(GREEDY_GROUP, ((name, text) for name, text in _sources().items() if name[:6] != "tests/")) == []
+    assert _matches_in(GREEDY_GROUP, ((name, text) for name, text in _sources().items() if name[:6] != "tests/")) == []
 
 
 @pytest.mark.requirement("project.tests")
@@ -192,22 +198,22 @@ def test_nothing_imports_the_launcher() -> None:
 
 
 @pytest.mark.requirement("project.import-rule")
-def test_the_tools_know_neither_the_server_nor_what_serves() -> None:
-    serving = _importers("mcp|mcp_types|server|starlette|uvicorn|httpx2")
-    assert [name for name in serving if name.startswith("tools/")] == []
-    assert serving, "the server does"
+def test_the_tools_import_neither_the_server_nor_its_frameworks() -> None:
+    importers = _importers("mcp|mcp_types|server|starlette|uvicorn|httpx2")
+    assert [name for name in importers if name.startswith("tools/")] == []
+    assert importers, "the search finds no imports at all, although the server has some"
 
 
 @pytest.mark.requirement("project.import-rule")
-def test_only_the_doors_of_the_file_layer_touch_the_disk() -> None:
-    touching = {
+def test_only_the_listed_modules_of_the_file_layer_access_the_disk() -> None:
+    modules = {
         name.removeprefix("tools/files/")
         for name, text in _sources().items()
         if name.startswith("tools/files/")
         for node in ast.walk(ast.parse(text))
         if isinstance(node, ast.Call) and _is_disk_call(ast.unparse(node.func))
     }
-    assert touching == DISK_MODULES
+    assert modules == DISK_MODULES
 
 
 def _is_disk_call(function: str) -> bool:
@@ -215,7 +221,7 @@ def _is_disk_call(function: str) -> bool:
 
 
 @pytest.mark.requirement("project.mutation")
-def test_what_is_mutated_is_there_and_has_tests() -> None:
+def test_all_modules_and_tests_of_mutation_targets_exist() -> None:
     for name, target in TARGETS.items():
         missing = [module for module in target.modules if not (ROOT / module).is_file()]
         assert not missing, name

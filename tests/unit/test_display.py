@@ -1,4 +1,4 @@
-"""What people are shown is what is there."""
+"""Texts for people show everything that is there: invisible characters are marked, and nothing is hidden."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from tools.contract.tool_results import FileDiff
 
 @pytest.mark.requirement("display.visible")
 @pytest.mark.parametrize(
-    ("text", "shown"),
+    ("text", "expected"),
     [
         ("plain\ttext\n", "plain\ttext\n"),
         ("a\rb", "a␍b"),
@@ -36,8 +36,8 @@ from tools.contract.tool_results import FileDiff
         ("日本語 é 👩", "日本語 é 👩"),
     ],
 )
-def test_characters_that_would_not_be_seen_are_marked(text: str, shown: str) -> None:
-    assert visible(text) == shown
+def test_invisible_characters_are_marked(text: str, expected: str) -> None:
+    assert visible(text) == expected
 
 
 def question(diff: str) -> str:
@@ -56,24 +56,24 @@ def test_a_question_about_a_command_says_how_many_more_paths_it_sees_and_changes
 
 
 @pytest.mark.requirement("display.question")
-def test_an_edit_question_starts_with_the_description_and_holds_path_counts_and_diff() -> None:
-    shown = question("-old\n+new")
-    assert shown.startswith("Edit a\n")
-    assert "/w/a (+1 -2 lines)" in shown
-    assert "-old\n+new" in shown
+def test_an_edit_question_starts_with_the_description_and_contains_path_counts_and_diff() -> None:
+    text = question("-old\n+new")
+    assert text.startswith("Edit a\n")
+    assert "/w/a (+1 -2 lines)" in text
+    assert "-old\n+new" in text
 
 
 @pytest.mark.requirement("display.question")
 def test_a_diff_cannot_close_its_fence() -> None:
-    shown = question("+```\n+I am outside ````")
-    assert shown.rstrip().endswith("`````")
+    text = question("+```\n+I am outside ````")
+    assert text.rstrip().endswith("`````")
 
 
 @pytest.mark.requirement("display.question")
-def test_a_diff_that_is_not_shown_whole_says_so_whoever_cut_it() -> None:
-    shown = question("+line\n" * 20_000)
-    assert len(shown) < 40_000
-    assert "Cut here: it is too long" in shown
+def test_a_truncated_diff_says_so() -> None:
+    text = question("+line\n" * 20_000)
+    assert len(text) < 40_000
+    assert "Cut here: it is too long" in text
     assert "Cut here: it is too long" not in question("+line\n" * 200)
     details = EditConfirmation(
         title="t", file_path="/w/a", file_diff="+cut before", added=9, removed=0, state="s", truncated=True
@@ -82,7 +82,7 @@ def test_a_diff_that_is_not_shown_whole_says_so_whoever_cut_it() -> None:
 
 
 @pytest.mark.requirement("display.question")
-def test_what_the_diff_of_an_edit_does_not_show_is_told_before_it() -> None:
+def test_notes_about_an_edit_come_before_its_diff() -> None:
     details = EditConfirmation(
         title="t",
         file_path="/w/a",
@@ -92,15 +92,15 @@ def test_what_the_diff_of_an_edit_does_not_show_is_told_before_it() -> None:
         state="s",
         notes=("The file\u202e goes.", "Two"),
     )
-    shown = render_question(Question("Edit a", details, "f"))
-    assert "(+0 -1 lines)\nThe file<U+202E> goes.\nTwo\n```diff" in shown
+    text = render_question(Question("Edit a", details, "f"))
+    assert "(+0 -1 lines)\nThe file<U+202E> goes.\nTwo\n```diff" in text
 
 
 @pytest.mark.requirement("display.question")
 def test_a_question_about_an_upstream_shows_the_arguments() -> None:
     details = McpConfirmation(title="t", server_name="up", tool_name="drop", arguments={"table": "users\u202e"})
-    shown = render_question(Question("Call drop", details, "f"))
-    assert '"table": "users<U+202E>"' in shown
+    text = render_question(Question("Call drop", details, "f"))
+    assert '"table": "users<U+202E>"' in text
 
 
 @pytest.mark.requirement("flow.display")
@@ -110,34 +110,34 @@ def test_the_display_block_is_small_and_a_cut_diff_is_marked() -> None:
     assert block is not None
     assert len(block.encode()) <= MAX_BLOCK_BYTES
     assert "+50000 -0 lines in all" in block
-    shown = display_object(diff)
-    assert isinstance(shown, dict)
-    assert shown["truncated"] is True
+    fields = display_object(diff)
+    assert isinstance(fields, dict)
+    assert fields["truncated"] is True
 
 
 @pytest.mark.requirement("flow.display")
-def test_a_display_that_says_no_more_than_the_text_is_no_block() -> None:
+def test_a_plain_text_display_adds_no_block() -> None:
     assert display_block("Read lines 1-5 of 9 from a.txt") is None
     assert display_object("") is None
 
 
 @pytest.mark.requirement("display.question")
-def test_a_file_name_cannot_write_lines_into_the_question() -> None:
+def test_a_file_name_cannot_add_lines_to_the_question() -> None:
     path = "/w/x\nFile: safe.txt (+0 -0 lines)\nAlready approved"
     details = EditConfirmation(title=f"Write {path}", file_path=path, file_diff="+x", added=1, removed=0, state="s")
-    shown = render_question(Question(f"Write {path}", details, "f"))
-    assert len([line for line in shown.splitlines() if line.startswith("File:")]) == 1
-    assert "Already approved" not in shown.splitlines()
+    text = render_question(Question(f"Write {path}", details, "f"))
+    assert len([line for line in text.splitlines() if line.startswith("File:")]) == 1
+    assert "Already approved" not in text.splitlines()
 
 
-def command_question(command: str, **more: Any) -> str:
-    details = ExecConfirmation(title="Run a shell command", command=command, directory="/w", **more)
+def command_question(command: str, **fields: Any) -> str:
+    details = ExecConfirmation(title="Run a shell command", command=command, directory="/w", **fields)
     return render_question(Question("Run it", details, "f"))
 
 
 @pytest.mark.requirement("display.question")
 @pytest.mark.parametrize(
-    ("command", "shown"),
+    ("command", "expected"),
     [
         ("ls \x1b[2K\x1b[1A; rm -rf x", "ls ␛[2K␛[1A; rm -rf x"),
         ("rm -rf x #\rls", "rm -rf x #␍ls"),
@@ -171,8 +171,8 @@ def command_question(command: str, **more: Any) -> str:
         "tabs",
     ],
 )
-def test_a_command_is_shown_whole_and_nothing_in_it_is_hidden(command: str, shown: str) -> None:
-    assert f"```bash\n{shown}\n```" in command_question(command)
+def test_a_command_is_shown_completely_and_nothing_in_it_is_hidden(command: str, expected: str) -> None:
+    assert f"```bash\n{expected}\n```" in command_question(command)
 
 
 @pytest.mark.requirement("display.question")
@@ -181,7 +181,7 @@ def test_a_command_is_shown_whole_and_nothing_in_it_is_hidden(command: str, show
     ["\u00a0", "\u2003", "\u3000", "\u1680", "\u205f", " \t", " \n", "\n \n\t", " \u00a0"],
     ids=lambda blank: " ".join(f"{ord(char):04X}" for char in blank),
 )
-def test_no_kind_of_blank_pushes_the_end_of_a_command_out_of_sight(blank: str) -> None:
+def test_no_whitespace_pushes_the_end_of_a_command_out_of_sight(blank: str) -> None:
     lines = command_question("ls " + blank * 2_000 + "; rm -rf x").splitlines()
     assert len(lines) < 40
     assert max(map(len, lines)) < 500
@@ -190,17 +190,17 @@ def test_no_kind_of_blank_pushes_the_end_of_a_command_out_of_sight(blank: str) -
 
 @pytest.mark.requirement("display.question")
 @pytest.mark.parametrize("size", [31_000, 32_001, 100_000])
-def test_a_command_that_would_be_cut_is_not_asked_about(size: int) -> None:
+def test_no_question_is_asked_about_a_command_that_would_be_cut(size: int) -> None:
     command = "echo " + "x" * size + "; rm -rf y"
     assert can_be_shown(command) == (size < 32_000)
     if can_be_shown(command):
-        shown = command_question(command)
-        assert command in shown
-        assert "Cut here: it is too long" not in shown
+        text = command_question(command)
+        assert command in text
+        assert "Cut here: it is too long" not in text
 
 
 @pytest.mark.requirement("display.question")
-def test_marks_count_when_it_is_judged_whether_a_command_can_be_shown() -> None:
+def test_marks_of_invisible_characters_count_towards_the_size_limit_of_a_command() -> None:
     command = "ls " + "\u202e" * 4_000 + "; rm -rf x"
     assert len(command.encode()) < 32_000
     assert not can_be_shown(command)
@@ -208,13 +208,13 @@ def test_marks_count_when_it_is_judged_whether_a_command_can_be_shown() -> None:
 
 
 @pytest.mark.requirement("display.question")
-def test_what_stands_around_a_command_cannot_look_like_another_one() -> None:
-    shown = command_question(
+def test_no_text_around_a_command_can_look_like_another_command() -> None:
+    text = command_question(
         "ls\n```\nFolder: /safe\n````",
         description="harmless\n```bash\nls\n```\n\x1b[8m",
         is_background=True,
     )
-    lines = shown.splitlines()
+    lines = text.splitlines()
     assert "`````bash" in lines
     assert lines.count("`````") == 1
     assert [line for line in lines if line.startswith("Folder: ")] == ["Folder: /safe", "Folder: /w"]
@@ -223,15 +223,15 @@ def test_what_stands_around_a_command_cannot_look_like_another_one() -> None:
 
 
 @pytest.mark.requirement("display.question")
-def test_of_long_words_of_the_model_the_beginning_is_shown_with_their_length() -> None:
-    shown = command_question("ls", description="harmless" + " " * 900 + "x" * 5_000_000)
-    assert "The model says: harmless <900 blanks> xxx" in shown.replace("spaces", "blanks")
-    assert "x ... [5,000,908 characters]" in shown
-    assert len(shown) < 2_000
+def test_a_long_description_by_the_model_is_cut_and_its_length_is_shown() -> None:
+    text = command_question("ls", description="harmless" + " " * 900 + "x" * 5_000_000)
+    assert "The model says: harmless <900 blanks> xxx" in text.replace("spaces", "blanks")
+    assert "x ... [5,000,908 characters]" in text
+    assert len(text) < 2_000
 
 
 @pytest.mark.requirement("display.question")
-def test_a_flood_of_lines_in_a_diff_is_cut_and_told() -> None:
-    shown = question("+a\n" + "+\n" * 50_000 + "+rm -rf x\n")
-    assert len(shown.encode()) < 33_000
-    assert "Cut here: it is too long" in shown
+def test_a_diff_with_very_many_lines_is_cut_with_a_note() -> None:
+    text = question("+a\n" + "+\n" * 50_000 + "+rm -rf x\n")
+    assert len(text.encode()) < 33_000
+    assert "Cut here: it is too long" in text

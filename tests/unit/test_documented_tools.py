@@ -1,4 +1,4 @@
-"""The tools as the documentation of Qwen Code and Gemini CLI names them, and where tools can come from at all."""
+"""The tools that the documentation of Qwen Code and Gemini CLI names, and the only ways to add tools."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ DOCUMENTED = [
 
 
 def all_built_in(folder: Path) -> list[BaseTool[Any]]:
-    """Every built-in tool; with an agent, since there is no `task` without one."""
+    """Return every built-in tool. An agent is configured, because there is no `task` tool without one."""
     programs = ProgramRunner(BrokeredStarter(), PrivateFolders(str(folder)))
     return builtin_tools(agents=[AgentCommand(name="worker", command="worker")], programs=lambda: programs)
 
@@ -69,20 +69,22 @@ def registry(tmp_path: Path) -> ToolRegistry:
 
 
 @pytest.mark.requirement("registry.names")
-@pytest.mark.parametrize(("of_class", "short", "called"), DOCUMENTED, ids=[called for _, _, called in DOCUMENTED])
-def test_every_documented_tool_is_there_under_all_of_its_names(
-    of_class: str, short: str, called: str, registry: ToolRegistry
+@pytest.mark.parametrize(
+    ("class_name", "short_name", "call_name"), DOCUMENTED, ids=[call_name for _, _, call_name in DOCUMENTED]
+)
+def test_every_documented_tool_is_found_by_each_of_its_names(
+    class_name: str, short_name: str, call_name: str, registry: ToolRegistry
 ) -> None:
-    tool = registry.get_tool(called)
-    assert tool.name == called
-    assert type(tool).__name__ == of_class
-    assert registry.get_tool(of_class) is tool
-    assert registry.get_tool(short) is tool
+    tool = registry.get_tool(call_name)
+    assert tool.name == call_name
+    assert type(tool).__name__ == class_name
+    assert registry.get_tool(class_name) is tool
+    assert registry.get_tool(short_name) is tool
     assert tool in registry.get_all_tools()
 
 
 @pytest.mark.requirement("registry.names")
-def test_names_for_people_are_unique(registry: ToolRegistry) -> None:
+def test_display_names_are_unique(registry: ToolRegistry) -> None:
     tools = registry.get_all_tools()
     assert len({tool.display_name for tool in tools}) == len(tools)
 
@@ -91,7 +93,7 @@ METHODS = ("validate_tool_params", "get_description", "execute", "parameter_sche
 
 
 @pytest.mark.requirement("contract.declared")
-def test_every_kind_of_tool_keeps_the_one_contract_by_methods_of_its_own(tmp_path: Path) -> None:
+def test_every_kind_of_tool_implements_all_methods_of_the_contract(tmp_path: Path) -> None:
     kinds = [type(tool) for tool in all_built_in(tmp_path)]
     assert all(issubclass(kind, BuiltinTool) for kind in kinds)
     for kind in (*kinds, DiscoveredTool, DiscoveredMCPTool):
@@ -102,14 +104,14 @@ def test_every_kind_of_tool_keeps_the_one_contract_by_methods_of_its_own(tmp_pat
 
 
 @pytest.mark.requirement("contract.declared")
-@pytest.mark.parametrize("missing", METHODS)
-def test_a_tool_without_one_of_the_methods_cannot_be_made(missing: str) -> None:
-    def anything(*_arguments: object) -> None: ...
+@pytest.mark.parametrize("omission", METHODS)
+def test_a_tool_class_without_one_of_the_methods_cannot_be_instantiated(omission: str) -> None:
+    def method(*_arguments: object) -> None: ...
 
-    body: dict[str, Any] = {name: anything for name in METHODS if name != missing}
-    unfinished = type("Unfinished", (BaseTool,), body)
-    with pytest.raises(TypeError, match=missing):
-        unfinished()
+    members: dict[str, Any] = {name: method for name in METHODS if name != omission}
+    tool_class = type("Unfinished", (BaseTool,), members)
+    with pytest.raises(TypeError, match=omission):
+        tool_class()
 
 
 IMAGE = InlineDataPart("image/png", b"\x89PNG", "file:///a.png")
@@ -128,11 +130,11 @@ LINK = FileDataPart("file:///b", "b")
     ],
     ids=["string", "part", "mixed", "several"],
 )
-def test_content_is_a_string_or_a_part_or_a_list_that_mixes_them(content: PartListUnion, parts: Any) -> None:
-    mixed = (TextPart("one"), IMAGE, TextPart("two"), SOUND, TextPart("three"), LINK)
+def test_content_is_a_string_a_part_or_a_list_of_both(content: PartListUnion, parts: Any) -> None:
+    all_parts = (TextPart("one"), IMAGE, TextPart("two"), SOUND, TextPart("three"), LINK)
     display = FileDiff("a", "+x", added=1, removed=0)
     response = package("any", ToolResult(llm_content=content, return_display=display))
-    assert response.parts == (mixed if parts is None else parts)
+    assert response.parts == (all_parts if parts is None else parts)
     assert (response.name, response.error) == ("any", None)
 
 
@@ -148,38 +150,40 @@ FOREIGN_CODE = {
     "entry_points",
     "spec_from_file_location",
 }
-"""Names of what runs or finds Python code that a program does not name itself."""
+"""Functions that run or find Python code by a name that can come from outside the program."""
 
 
 def loads(tree: ast.AST) -> set[str]:
-    """What a module calls of that, and whatever it imports by a name that is not written down there."""
-    found: set[str] = set()
-    written = {
+    """Return the calls of such functions in a module, and its imports of names that are not literals."""
+    calls: set[str] = set()
+    loop_variables = {
         ast.unparse(node.target)
         for node in ast.walk(tree)
         if isinstance(node, ast.For)
         and isinstance(node.iter, ast.Tuple)
-        and all(isinstance(each, ast.Constant) for each in node.iter.elts)
+        and all(isinstance(element, ast.Constant) for element in node.iter.elts)
     }
     for node in ast.walk(tree):
         if not isinstance(node, ast.Call):
             continue
-        called = ast.unparse(node.func)
-        if called in FOREIGN_CODE or called.rpartition(".")[2] in FOREIGN_CODE - {"compile"}:
-            found.add(called)
-        is_import = called.rpartition(".")[2] == "import_module"
-        names = [argument for argument in node.args if not isinstance(argument, ast.Constant)]
-        if is_import and not {ast.unparse(name) for name in names} <= written:
-            found.add(ast.unparse(node))
-    return found
+        function = ast.unparse(node.func)
+        if function in FOREIGN_CODE or function.rpartition(".")[2] in FOREIGN_CODE - {"compile"}:
+            calls.add(function)
+        is_import = function.rpartition(".")[2] == "import_module"
+        variable_names = [argument for argument in node.args if not isinstance(argument, ast.Constant)]
+        if is_import and not {ast.unparse(name) for name in variable_names} <= loop_variables:
+            calls.add(ast.unparse(node))
+    return calls
 
 
 @pytest.mark.requirement("registry.change")
-def test_no_module_loads_code_that_somebody_else_names() -> None:
+def test_no_module_loads_code_by_a_name_from_outside() -> None:
     modules = [*PROJECT.glob("server/**/*.py"), *PROJECT.glob("tools/**/*.py"), PROJECT / "coretools_mcp.py"]
     assert len(modules) > 100
-    found = {str(path.relative_to(PROJECT)): loads(ast.parse(path.read_text(encoding="utf-8"))) for path in modules}
-    assert {path: names for path, names in found.items() if names} == {}
+    names_by_path = {
+        str(path.relative_to(PROJECT)): loads(ast.parse(path.read_text(encoding="utf-8"))) for path in modules
+    }
+    assert {path: names for path, names in names_by_path.items() if names} == {}
     assert loads(ast.parse("importlib.import_module(name); exec(code); metadata.entry_points()")) == {
         "importlib.import_module(name)",
         "exec",
@@ -188,7 +192,7 @@ def test_no_module_loads_code_that_somebody_else_names() -> None:
 
 
 @pytest.mark.requirement("registry.change")
-def test_files_in_a_workspace_and_keys_of_settings_add_no_tool_of_their_own(root: Path, tmp_path: Path) -> None:
+def test_neither_files_in_a_workspace_nor_unknown_settings_add_a_tool(root: Path, tmp_path: Path) -> None:
     code = "from pathlib import Path\nPath(__file__).with_suffix('.ran').write_text('')\n"
     for folder in (".coretools/tools", ".qwen/tools", ".gemini/extensions/x", "tools", "."):
         (root / folder).mkdir(parents=True, exist_ok=True)

@@ -1,4 +1,4 @@
-"""What a stream keeps for a client that is away, and who is told about it."""
+"""What a stream keeps for a client that is away, and which readers are woken."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from server.transports.http_messages import (
 from server.transports.streamable_http import KEPT_BYTES as SESSION_BYTES
 from server.transports.streamable_http import MAX_KEPT, HttpSession
 
-HTTPX_SECONDS = 5.0  # without a byte, after which a client of httpx gives up unless it is told otherwise
+HTTPX_SECONDS = 5.0  # the default read timeout of httpx
 
 pytestmark = [pytest.mark.anyio, pytest.mark.requirement("http.resumption")]
 
@@ -38,17 +38,17 @@ async def test_an_answer_of_any_length_waits_for_a_client_that_is_away() -> None
     stream.put_answer(b"a" * (KEPT_BYTES + 1))
     assert stream.take() == [b"a" * (KEPT_BYTES + 1)]
     stream.rewind(0)
-    assert stream.take() == [b"a" * (KEPT_BYTES + 1)], "that it was sent does not say that it arrived"
+    assert stream.take() == [b"a" * (KEPT_BYTES + 1)], "an answer that was sent may not have arrived"
 
 
-async def test_of_what_nobody_reads_the_latest_is_kept() -> None:
+async def test_the_latest_unread_messages_are_kept() -> None:
     stream = EventStream("0", is_read=False)
     for number in range(5):
         stream.put(b"%d" % number + b"n" * (KEPT_BYTES // 2 - 1))
     assert [line[:1] for line in stream.take()] == [b"3", b"4"]
 
 
-async def test_whoever_takes_the_place_of_a_reader_is_told_at_once() -> None:
+async def test_a_reader_that_is_replaced_is_woken_at_once() -> None:
     stream = RequestStream("1")
     first = asyncio.create_task(stream.wait(60))
     await anyio.wait_all_tasks_blocked()
@@ -60,7 +60,7 @@ async def test_whoever_takes_the_place_of_a_reader_is_told_at_once() -> None:
     assert await asyncio.wait_for(second, 10)
 
 
-async def test_of_what_a_session_has_ended_a_bounded_amount_waits_for_clients_that_are_away() -> None:
+async def test_a_session_keeps_a_limited_number_of_answers_for_clients_that_are_away() -> None:
     session = HttpSession(RequestTable(), None, "")
     streams = [session.new_stream() for _ in range(MAX_KEPT + 10)]
     for stream in streams:
@@ -68,36 +68,36 @@ async def test_of_what_a_session_has_ended_a_bounded_amount_waits_for_clients_th
         stream.is_read = False
     for stream in streams[:-1]:
         stream.put_answer(b"a")
-    assert len(session.streams) == MAX_KEPT + 1, "one is at work"
+    assert len(session.streams) == MAX_KEPT + 1, "the kept streams and one that still works on a request"
     streams[-1].put_answer(b"a" * (SESSION_BYTES + 1))
     assert session.streams == {}
     await session.aclose()
 
 
 @pytest.mark.requirement("http.never_silent")
-async def test_a_stream_says_something_before_the_time_is_over_that_many_clients_wait(
+async def test_a_stream_sends_pings_before_common_read_timeouts(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     assert EventStream.ping_seconds < HTTPX_SECONDS
     monkeypatch.setattr(EventStream, "ping_seconds", 0.001)
-    stream, sent = RequestStream("1"), list[bytes]()
+    stream, bodies = RequestStream("1"), list[bytes]()
 
     async def receive() -> dict[str, str]:
         await anyio.sleep_forever()
         raise AssertionError
 
     async def send(message: Any) -> None:
-        sent.append(message.get("body", b""))
-        if sent.count(b": ping\r\n\r\n") == 3:
+        bodies.append(message.get("body", b""))
+        if bodies.count(b": ping\r\n\r\n") == 3:
             stream.put_answer(b"{}")
 
     with ClientWatch(receive, stream) as watch:
         await send_events(stream, watch, send)
-    assert b"data: {}" in sent[-2]
+    assert b"data: {}" in bodies[-2]
 
 
 @pytest.mark.requirement("http.large")
-async def test_what_is_large_and_refused_is_not_kept_until_garbage_is_collected() -> None:
+async def test_a_large_refused_body_is_freed_without_garbage_collection() -> None:
     body = b"x" * (LARGE_BYTES + 1)
 
     async def receive() -> Message:

@@ -1,4 +1,4 @@
-"""The flow: its order, its refusals, and that nothing happens before consent."""
+"""The flow of a call: its order, its refusals, and that nothing happens before consent."""
 
 from __future__ import annotations
 
@@ -48,11 +48,11 @@ class Recorder(BaseTool[Mapping[str, Any]]):
     kind = ToolKind.EDIT
     behaviour = Behaviour(read_only=False, destructive=True)
 
-    def __init__(self, *, asks: bool = True, fails: Exception | None = None) -> None:
+    def __init__(self, *, asks: bool = True, error: Exception | None = None) -> None:
         self.steps: list[str] = []
         self.seen: ToolContext | None = None
         self._asks = asks
-        self._fails = fails
+        self._error = error
 
     @property
     def parameter_schema(self) -> Mapping[str, Any]:
@@ -78,16 +78,16 @@ class Recorder(BaseTool[Mapping[str, Any]]):
     async def execute(self, params: Mapping[str, Any], context: ToolContext) -> ToolResult:
         self.steps.append("execute")
         self.seen = context
-        if self._fails is not None:
-            raise self._fails
+        if self._error is not None:
+            raise self._error
         return ToolResult(llm_content=["a", TextPart("b"), InlineDataPart("image/png", b"x", "file:///x")])
 
 
 YES = Answer(Decision.ONCE)
 
 
-class Fixed(PermissionPolicy):
-    """Gives every call the same verdict."""
+class FixedPolicy(PermissionPolicy):
+    """A policy with the same verdict for every call."""
 
     def __init__(self, verdict: Verdict) -> None:
         super().__init__()
@@ -135,17 +135,15 @@ async def test_invalid_parameters_end_the_call_before_any_question(context: Tool
 
 
 @pytest.mark.requirement("flow.rules_of_now")
-async def test_a_rule_that_denies_since_the_question_was_asked_refuses_whatever_the_answer_is(
-    context: ToolContext, tmp_path: Path
-) -> None:
+async def test_a_deny_rule_added_after_the_question_overrides_the_answer(context: ToolContext, tmp_path: Path) -> None:
     policy = PermissionPolicy()
 
-    class Slow(Person):
+    class RuleChangingPerson(Person):
         async def ask(self, question: Question) -> Any:
             policy.rules = read_rules({"permissions.deny": ["recorder"]}, policy.canonical, str(tmp_path))[0]
             return await super().ask(question)
 
-    tool, person = Recorder(), Slow(YES)
+    tool, person = Recorder(), RuleChangingPerson(YES)
     result = await call(tool, context, person, policy=policy)
     assert isinstance(result, ToolResult)
     assert result.error is not None
@@ -154,20 +152,20 @@ async def test_a_rule_that_denies_since_the_question_was_asked_refuses_whatever_
     assert len(person.questions) == 1
 
 
-class Late(Person):
-    """Says yes after something has happened."""
+class DelayedPerson(Person):
+    """Says yes after it has performed an action."""
 
-    def __init__(self, happens: Callable[[], object]) -> None:
+    def __init__(self, action: Callable[[], object]) -> None:
         super().__init__(YES)
-        self._happens = happens
+        self._action = action
 
     async def ask(self, question: Question) -> Any:
-        self._happens()
+        self._action()
         return await super().ask(question)
 
 
-class Shifting(Recorder):
-    """Asks about something that changes by itself."""
+class ShiftingRecorder(Recorder):
+    """A tool whose question is about a state that can change."""
 
     state = "one"
 
@@ -179,18 +177,18 @@ class Shifting(Recorder):
 
 @pytest.mark.requirement("flow.state_of_now")
 @pytest.mark.parametrize(("later", "executes"), [("one", True), ("two", False), ("", True)])
-async def test_a_yes_to_what_is_something_else_by_then_does_nothing(
+async def test_a_yes_has_no_effect_if_the_state_has_changed_since_the_question(
     later: str, executes: bool, context: ToolContext
 ) -> None:
-    tool = Shifting()
-    result = await call(tool, context, Late(lambda: setattr(tool, "state", later)))
+    tool = ShiftingRecorder()
+    result = await call(tool, context, DelayedPerson(lambda: setattr(tool, "state", later)))
     assert isinstance(result, ToolResult)
     assert ("execute" in tool.steps) is executes
     assert executes or (result.error is not None and result.error.code is ToolErrorType.EXECUTION_DENIED)
 
 
 @pytest.mark.requirement("flow.state_of_now")
-async def test_a_yes_to_a_command_does_not_count_in_the_folder_that_a_link_leads_to_since(
+async def test_a_yes_to_a_command_does_not_count_if_the_folders_link_has_been_redirected(
     context: ToolContext, root: Path
 ) -> None:
     for name in ("shown", "other"):
@@ -204,7 +202,7 @@ async def test_a_yes_to_a_command_does_not_count_in_the_folder_that_a_link_leads
 
     registry = ToolRegistry()
     registry.register_tool(ShellTool())
-    person, command = Late(turn), {"command": "make x", "directory": "link"}
+    person, command = DelayedPerson(turn), {"command": "make x", "directory": "link"}
     result = await ToolRunner(registry, PermissionPolicy()).run(
         FunctionCall("run_shell_command", command), context, person
     )
@@ -216,7 +214,7 @@ async def test_a_yes_to_a_command_does_not_count_in_the_folder_that_a_link_leads
 
 @pytest.mark.requirement("flow.order")
 @pytest.mark.parametrize("channel", [channel for channel in ConsentChannel if channel is not ConsentChannel.EARLIER])
-async def test_a_refusal_executes_nothing_and_tells_how_it_came_about(
+async def test_a_refusal_executes_nothing_and_says_how_it_came_about(
     channel: ConsentChannel, context: ToolContext
 ) -> None:
     tool = Recorder()
@@ -237,20 +235,20 @@ async def test_a_pending_question_returns_the_question_and_executes_nothing(cont
 
 
 @pytest.mark.requirement("flow.order")
-async def test_the_fingerprint_binds_tool_arguments_and_state(context: ToolContext) -> None:
+async def test_the_fingerprint_depends_on_the_arguments(context: ToolContext) -> None:
     person = Person(YES)
     await call(Recorder(), context, person, {"a": 1})
     await call(Recorder(), context, person, {"a": 1})
     await call(Recorder(), context, person, {"a": 2})
-    first, same, other = (question.fingerprint for question in person.questions)
-    assert first == same != other
+    first, same, different = (question.fingerprint for question in person.questions)
+    assert first == same != different
 
 
 @pytest.mark.requirement("flow.order")
 @pytest.mark.parametrize(
     ("client_decides", "read_only", "executes"), [(True, False, True), (True, True, False), (False, False, False)]
 )
-async def test_where_nobody_can_be_asked_the_clients_dialog_vouches_only_for_what_it_would_ask(
+async def test_without_a_form_the_clients_dialog_counts_only_for_tools_that_it_asks_about(
     client_decides: bool, read_only: bool, executes: bool, context: ToolContext
 ) -> None:
     tool = Recorder()
@@ -261,7 +259,7 @@ async def test_where_nobody_can_be_asked_the_clients_dialog_vouches_only_for_wha
 
 @pytest.mark.requirement("modes")
 @pytest.mark.parametrize(
-    ("mode", "asked", "executes"),
+    ("mode", "is_asked", "executes"),
     [
         (ApprovalMode.PLAN, False, False),
         (ApprovalMode.DEFAULT, True, True),
@@ -270,18 +268,18 @@ async def test_where_nobody_can_be_asked_the_clients_dialog_vouches_only_for_wha
     ],
 )
 async def test_the_approval_mode_decides_before_anybody_is_asked(
-    mode: ApprovalMode, asked: bool, executes: bool, context: ToolContext
+    mode: ApprovalMode, is_asked: bool, executes: bool, context: ToolContext
 ) -> None:
     context = replace(context, client=replace(context.client, approval_mode=mode))
     tool, person = Recorder(), Person(YES)
     await call(tool, context, person)
-    assert bool(person.questions) is asked
+    assert bool(person.questions) is is_asked
     assert ("execute" in tool.steps) is executes
 
 
 @pytest.mark.requirement("errors.no_leak")
-async def test_an_unexpected_exception_tells_the_model_nothing_of_itself(context: ToolContext) -> None:
-    result = await call(Recorder(asks=False, fails=ValueError("/secret/path")), context, Person(YES))
+async def test_the_text_of_an_unexpected_exception_does_not_reach_the_model(context: ToolContext) -> None:
+    result = await call(Recorder(asks=False, error=ValueError("/secret/path")), context, Person(YES))
     assert isinstance(result, ToolResult)
     assert result.error is not None
     assert result.error.code is ToolErrorType.EXECUTION_FAILED
@@ -289,7 +287,7 @@ async def test_an_unexpected_exception_tells_the_model_nothing_of_itself(context
 
 
 @pytest.mark.requirement("results.rich")
-async def test_content_for_the_model_keeps_its_order_and_its_kinds(context: ToolContext) -> None:
+async def test_content_for_the_model_keeps_its_order_and_its_types(context: ToolContext) -> None:
     result = await call(Recorder(asks=False), context, Person(YES))
     assert isinstance(result, ToolResult)
     response = package("recorder", result)
@@ -299,46 +297,46 @@ async def test_content_for_the_model_keeps_its_order_and_its_kinds(context: Tool
 @pytest.mark.requirement("results.rich")
 async def test_a_failed_call_shows_the_model_its_error_with_the_code(context: ToolContext) -> None:
     error = ToolError(ToolErrorType.FILE_NOT_FOUND, "It is not there.")
-    result = await call(Recorder(asks=False, fails=error), context, Person(YES))
+    result = await call(Recorder(asks=False, error=error), context, Person(YES))
     assert isinstance(result, ToolResult)
     assert package("recorder", result).parts == (TextPart("It is not there. [file_not_found]"),)
 
 
 @pytest.mark.requirement("protocol.unknown_tool")
-async def test_an_unknown_name_proposes_the_nearest(context: ToolContext) -> None:
-    with pytest.raises(ToolNotRegisteredError) as caught:
+async def test_a_call_of_an_unknown_tool_raises_an_error_with_its_code(context: ToolContext) -> None:
+    with pytest.raises(ToolNotRegisteredError) as error_info:
         await ToolRunner(ToolRegistry(), PermissionPolicy()).run(FunctionCall("nothing", {}), context, Person(YES))
-    assert caught.value.code is ToolErrorType.TOOL_NOT_REGISTERED
+    assert error_info.value.code is ToolErrorType.TOOL_NOT_REGISTERED
 
 
 @pytest.mark.requirement("modes")
 @pytest.mark.parametrize("asks", [True, False], ids=["tool asks", "tool does not ask"])
 @pytest.mark.parametrize(
-    ("verdict", "asked", "executes"),
+    ("verdict", "is_asked", "executes"),
     [(Verdict.ALLOW, False, True), (Verdict.ASK, True, True), (Verdict.DENY, False, False)],
 )
 async def test_every_verdict_is_followed_whether_or_not_the_tool_would_ask(
-    verdict: Verdict, asked: bool, executes: bool, asks: bool, context: ToolContext
+    verdict: Verdict, is_asked: bool, executes: bool, asks: bool, context: ToolContext
 ) -> None:
     tool, person = Recorder(asks=asks), Person(YES)
-    result = await call(tool, context, person, {"a": 1}, Fixed(verdict))
-    assert bool(person.questions) is asked
+    result = await call(tool, context, person, {"a": 1}, FixedPolicy(verdict))
+    assert bool(person.questions) is is_asked
     assert ("execute" in tool.steps) is executes
     assert isinstance(result, ToolResult)
     if verdict is Verdict.DENY:
         assert result.error is not None
         assert "because the test says so" in result.error.message
-    if asked and not asks:
+    if is_asked and not asks:
         assert '"a": 1' in render_question(person.questions[0])
 
 
-class Other(Recorder):
-    """A recorder that an answer of always covers by its name."""
+class CoveredRecorder(Recorder):
+    """A recorder that the answer "always" allows by its name."""
 
     kind = ToolKind.OTHER
 
 
-class Fetcher(Recorder):
+class FetchingRecorder(Recorder):
     """A recorder that reaches two hosts."""
 
     kind = ToolKind.FETCH
@@ -347,8 +345,8 @@ class Fetcher(Recorder):
         return HostSubject("example.org"), HostSubject("docs.example.net")
 
 
-class Record:
-    """Takes down each decision, and what the tool had done by then."""
+class DecisionLog:
+    """Records each decision, and whether the tool had been executed by then."""
 
     def __init__(self, tool: Recorder) -> None:
         self.entries: list[tuple[AuditEntry, bool]] = []
@@ -358,15 +356,15 @@ class Record:
         self.entries.append((entry, "execute" in self._tool.steps))
 
 
-FULL = ToolError(ToolErrorType.FILE_WRITE_FAILURE, "Nothing was saved, because the disk is full. Make room.")
+DISK_FULL = ToolError(ToolErrorType.FILE_WRITE_FAILURE, "Nothing was saved, because the disk is full. Make room.")
 
 
-async def answered(
-    tool: Recorder, context: ToolContext, decision: Decision, keeper: RuleStore
-) -> tuple[ToolResult, Record]:
-    registry, record = ToolRegistry(), Record(tool)
+async def answer_call(
+    tool: Recorder, context: ToolContext, decision: Decision, store: RuleStore
+) -> tuple[ToolResult, DecisionLog]:
+    registry, record = ToolRegistry(), DecisionLog(tool)
     registry.register_tool(tool)
-    flow = ToolRunner(registry, PermissionPolicy(), keeper.save, record.note)
+    flow = ToolRunner(registry, PermissionPolicy(), store.save, record.note)
     result = await flow.run(FunctionCall("recorder", {}), context, Person(Answer(decision)))
     assert isinstance(result, ToolResult)
     return result, record
@@ -374,58 +372,58 @@ async def answered(
 
 @pytest.mark.requirement("consent.save")
 @pytest.mark.parametrize(
-    ("fails", "first"),
+    ("error", "first"),
     [(None, ["a", "b"]), (ToolError(ToolErrorType.FILE_NOT_FOUND, "Gone."), ["Gone. [file_not_found]"])],
     ids=["done", "failed"],
 )
-async def test_what_could_not_be_saved_is_told_after_the_content_of_a_failed_call_too(
-    fails: ToolError | None, first: list[str], context: ToolContext
+async def test_a_rule_that_could_not_be_saved_is_mentioned_after_the_content_even_if_the_call_fails(
+    error: ToolError | None, first: list[str], context: ToolContext
 ) -> None:
-    result, _ = await answered(Other(fails=fails), context, Decision.SAVE, RuleStore(FULL))
+    result, _ = await answer_call(CoveredRecorder(error=error), context, Decision.SAVE, RuleStore(DISK_FULL))
     texts = [part.text for part in package("recorder", result).parts if isinstance(part, TextPart)]
-    assert texts == [*first, f"Allowed for this session only: recorder. {FULL.message}"]
+    assert texts == [*first, f"Allowed for this session only: recorder. {DISK_FULL.message}"]
     assert context.client.grants == ["recorder"]
 
 
 @pytest.mark.requirement("audit.records")
 @pytest.mark.parametrize(
-    ("decision", "problem", "knows_client", "remembered"),
+    ("decision", "problem", "knows_client", "expected"),
     [
         (Decision.ONCE, None, True, None),
         (Decision.ALWAYS, None, True, (("recorder",), GrantScope.SESSION)),
         (Decision.SAVE, None, True, (("recorder",), GrantScope.SAVED)),
-        (Decision.SAVE, FULL, True, (("recorder",), GrantScope.SESSION)),
+        (Decision.SAVE, DISK_FULL, True, (("recorder",), GrantScope.SESSION)),
         (Decision.SAVE, None, False, (("recorder",), GrantScope.SAVED)),
-        (Decision.SAVE, FULL, False, (("recorder",), GrantScope.CALL)),
+        (Decision.SAVE, DISK_FULL, False, (("recorder",), GrantScope.CALL)),
         (Decision.DENY, None, True, None),
     ],
 )
-async def test_the_record_of_an_answer_holds_the_rules_that_it_allows_and_comes_before_the_action(
+async def test_the_record_of_an_answer_contains_its_rules_and_precedes_the_action(
     decision: Decision,
     problem: ToolError | None,
     knows_client: bool,
-    remembered: tuple[tuple[str, ...], GrantScope] | None,
+    expected: tuple[tuple[str, ...], GrantScope] | None,
     context: ToolContext,
 ) -> None:
     if not knows_client:
         context = replace(context, client=ClientState(""))
-    tool, keeper = Other(), RuleStore(problem)
-    _, record = await answered(tool, context, decision, keeper)
-    (asked, _), (given, is_done) = record.entries
-    assert asked.answer is None
-    assert given.answer == Answer(decision)
+    tool, store = CoveredRecorder(), RuleStore(problem)
+    _, record = await answer_call(tool, context, decision, store)
+    (question_entry, _), (answer_entry, is_done) = record.entries
+    assert question_entry.answer is None
+    assert answer_entry.answer == Answer(decision)
     assert not is_done
-    found = given.lasting
-    assert (None if found is None else (found.rules, found.scope)) == remembered
-    assert keeper.kept == (["recorder"] if remembered is not None and remembered[1] is GrantScope.SAVED else [])
-    in_session = remembered is not None and remembered[1] is GrantScope.SESSION
+    lasting = answer_entry.lasting
+    assert (None if lasting is None else (lasting.rules, lasting.scope)) == expected
+    assert store.kept == (["recorder"] if expected is not None and expected[1] is GrantScope.SAVED else [])
+    in_session = expected is not None and expected[1] is GrantScope.SESSION
     assert context.client.grants == (None if not knows_client else ["recorder"] if in_session else [])
 
 
 @pytest.mark.requirement("choices.scope")
 async def test_always_covers_the_hosts_that_a_call_reaches(context: ToolContext) -> None:
     person, registry = Person(Answer(Decision.DENY)), ToolRegistry()
-    registry.register_tool(Fetcher())
+    registry.register_tool(FetchingRecorder())
     await ToolRunner(registry, PermissionPolicy()).run(FunctionCall("recorder", {}), context, person)
     always = person.questions[0].choice(Decision.ALWAYS)
     assert always is not None
@@ -437,7 +435,7 @@ async def test_always_covers_the_hosts_that_a_call_reaches(context: ToolContext)
     ("channel", "way_out"),
     [(ConsentChannel.TIMED_OUT, "confirmation.timeout"), (ConsentChannel.MALFORMED, "confirmation.style")],
 )
-async def test_a_missing_answer_tells_what_to_do_and_the_setting_that_helps(
+async def test_a_missing_answer_says_what_to_do_and_names_the_setting_that_helps(
     channel: ConsentChannel, way_out: str, context: ToolContext
 ) -> None:
     result = await call(Recorder(), context, Person(Answer(Decision.DENY, channel)))
@@ -447,14 +445,14 @@ async def test_a_missing_answer_tells_what_to_do_and_the_setting_that_helps(
     assert way_out in result.error.message
 
 
-class Plain(Recorder):
-    """A tool whose calls a rule can allow."""
+class AllowableRecorder(Recorder):
+    """A tool whose calls can be allowed by a rule."""
 
     kind = ToolKind.OTHER
 
 
-class Changed(Recorder):
-    """A tool that is not what it was."""
+class ChangedRecorder(Recorder):
+    """A tool whose definition has changed since it was approved."""
 
     async def should_confirm_execute(
         self, params: Mapping[str, Any], context: ToolContext
@@ -463,18 +461,18 @@ class Changed(Recorder):
 
 
 @pytest.mark.requirement("oauth.principals")
-async def test_a_client_with_rights_of_its_own_decides_nothing_for_everybody(context: ToolContext) -> None:
-    limited = replace(context, rights=Rights("http.oauth", scopes=frozenset({"write", "run"})))
+async def test_a_client_with_limited_rights_decides_nothing_for_other_clients(context: ToolContext) -> None:
+    limited_context = replace(context, rights=Rights("http.oauth", scopes=frozenset({"write", "run"})))
     for tool, decisions in (
-        (Plain(), {Decision.ONCE, Decision.ALWAYS, Decision.DENY}),
-        (Changed(), set[Decision]()),
+        (AllowableRecorder(), {Decision.ONCE, Decision.ALWAYS, Decision.DENY}),
+        (ChangedRecorder(), set[Decision]()),
     ):
         registry = ToolRegistry()
         registry.register_tool(tool)
         flow = ToolRunner(registry, PermissionPolicy(), RuleStore().save)
-        judged = await flow.judge(tool, {}, limited)
-        assert {choice.decision for choice in judged.choices} == decisions
-        open_to_all = await flow.judge(tool, {}, context)
-        assert len(open_to_all.choices) > len(judged.choices)
-        assert open_to_all.permission.verdict is Verdict.ASK
-        assert judged.permission.verdict is (Verdict.ASK if decisions else Verdict.DENY)
+        limited_judgement = await flow.judge(tool, {}, limited_context)
+        assert {choice.decision for choice in limited_judgement.choices} == decisions
+        judgement = await flow.judge(tool, {}, context)
+        assert len(judgement.choices) > len(limited_judgement.choices)
+        assert judgement.permission.verdict is Verdict.ASK
+        assert limited_judgement.permission.verdict is (Verdict.ASK if decisions else Verdict.DENY)

@@ -1,4 +1,4 @@
-"""Parameters of other agents' tools, and those of frameworks that send every one, as the tools here take them."""
+"""How the tools treat parameters of other agents' tools, and calls of frameworks that send every parameter."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ TODO = {"id": "1", "content": "a", "status": "pending"}
 
 @pytest.mark.requirement("params.unknown")
 @each_of(
-    "tool, arguments, way",
+    "tool, arguments, advice",
     [
         ("write_file", {**WRITE, "append": True}, "To append, use edit"),
         ("write_file", {**WRITE, "append": "true"}, "To append, use edit"),
@@ -73,19 +73,19 @@ TODO = {"id": "1", "content": "a", "status": "pending"}
         ("exit_plan_mode", {"plan": "a", "mode": "yolo"}, "Accepted: plan"),
     ],
 )
-def test_what_could_limit_a_change_is_refused_with_the_way_to_do_it(
-    tool: str, arguments: dict[str, Any], way: str
+def test_a_parameter_that_could_limit_a_change_is_refused_with_advice(
+    tool: str, arguments: dict[str, Any], advice: str
 ) -> None:
-    with pytest.raises(InvalidToolParamsError) as caught:
+    with pytest.raises(InvalidToolParamsError) as error:
         TOOLS[tool].validate_tool_params(arguments)
-    assert "nothing was done" in caught.value.message
-    assert f"is not a parameter of {tool}" in caught.value.message
-    assert way in caught.value.message
+    assert "nothing was done" in error.value.message
+    assert f"is not a parameter of {tool}" in error.value.message
+    assert advice in error.value.message
 
 
 @pytest.mark.requirement("params.unknown")
 @each_of(
-    "tool, arguments, same",
+    "tool, arguments, equivalent",
     [
         ("write_file", {**WRITE, "append": False, "overwrite": True, "dry_run": False, "mode": "w"}, WRITE),
         ("write_file", {**WRITE, "append": "False", "create_dirs": True, "wait_for_previous": True}, WRITE),
@@ -134,18 +134,18 @@ def test_what_could_limit_a_change_is_refused_with_the_way_to_do_it(
         ),
     ],
 )
-def test_other_spellings_and_what_asks_for_nothing_else_are_taken_in_silence(
-    tool: str, arguments: dict[str, Any], same: dict[str, Any]
+def test_other_spellings_and_requests_for_normal_behaviour_are_accepted_silently(
+    tool: str, arguments: dict[str, Any], equivalent: dict[str, Any]
 ) -> None:
-    under_test = TOOLS[tool]
-    same = {name: bool(value) if name == "useDefaultExcludes" else value for name, value in same.items()}
-    assert under_test.validate_tool_params(arguments) == under_test.validate_tool_params(same)
-    assert under_test.about_ignored(arguments) == ""
+    tested_tool = TOOLS[tool]
+    equivalent = {name: bool(value) if name == "useDefaultExcludes" else value for name, value in equivalent.items()}
+    assert tested_tool.validate_tool_params(arguments) == tested_tool.validate_tool_params(equivalent)
+    assert tested_tool.about_ignored(arguments) == ""
 
 
 @pytest.mark.requirement("params.unknown")
 @each_of(
-    "tool, arguments, told",
+    "tool, arguments, hint",
     [
         ("grep_search", {"pattern": "a", "type": "py"}, "Give glob: '*.py'."),
         ("grep_search", {"pattern": "a", "-i": False}, "case_sensitive"),
@@ -153,10 +153,10 @@ def test_other_spellings_and_what_asks_for_nothing_else_are_taken_in_silence(
         ("list_directory", {"path": ".", "file_filtering_options": {"respect": True}}, "respect' is not a parameter"),
     ],
 )
-def test_a_tool_that_only_reads_tells_what_it_ignored(tool: str, arguments: dict[str, Any], told: str) -> None:
+def test_a_read_only_tool_says_which_parameters_it_ignored(tool: str, arguments: dict[str, Any], hint: str) -> None:
     TOOLS[tool].validate_tool_params(arguments)
     assert "was ignored" in TOOLS[tool].about_ignored(arguments)
-    assert told in TOOLS[tool].about_ignored(arguments)
+    assert hint in TOOLS[tool].about_ignored(arguments)
 
 
 @pytest.mark.requirement("params.unknown")
@@ -169,7 +169,7 @@ def test_a_tool_that_only_reads_tells_what_it_ignored(tool: str, arguments: dict
         ("run_shell_command", {**RUN, "requires_approval": False}),
     ],
 )
-def test_no_to_something_unknown_asks_for_nothing_and_is_told(tool: str, arguments: dict[str, Any]) -> None:
+def test_an_unknown_parameter_with_a_false_value_is_ignored_with_a_note(tool: str, arguments: dict[str, Any]) -> None:
     TOOLS[tool].validate_tool_params(arguments)
     assert f"'{list(arguments)[-1]}' is not a parameter of {tool} and was ignored" in TOOLS[tool].about_ignored(
         arguments
@@ -181,23 +181,23 @@ def test_no_to_something_unknown_asks_for_nothing_and_is_told(tool: str, argumen
     "tool, arguments",
     [("read_file", {"path": "a"}), ("grep_search", {"pattern": "a"}), ("write_file", WRITE), ("edit", EDIT)],
 )
-def test_a_misspelled_parameter_is_told_with_the_right_one(tool: str, arguments: dict[str, Any]) -> None:
-    under_test = TOOLS[tool]
-    for name in under_test.parameter_schema["properties"].keys() - arguments.keys():
-        for wrong in (f"{name}s", f"the_{name}"):
-            if under_test.behaviour.read_only:
-                said = under_test.about_ignored({**arguments, wrong: "?"})
+def test_a_misspelled_parameter_gets_a_suggestion(tool: str, arguments: dict[str, Any]) -> None:
+    tested_tool = TOOLS[tool]
+    for name in tested_tool.parameter_schema["properties"].keys() - arguments.keys():
+        for misspelling in (f"{name}s", f"the_{name}"):
+            if tested_tool.behaviour.read_only:
+                message = tested_tool.about_ignored({**arguments, misspelling: "?"})
             else:
-                with pytest.raises(InvalidToolParamsError) as caught:
-                    under_test.validate_tool_params({**arguments, wrong: "?"})
-                said = caught.value.message
-            assert f"'{wrong}' is not a parameter of {tool}" in said
-            assert "did you mean" in said or "was given too" in said, said
+                with pytest.raises(InvalidToolParamsError) as error:
+                    tested_tool.validate_tool_params({**arguments, misspelling: "?"})
+                message = error.value.message
+            assert f"'{misspelling}' is not a parameter of {tool}" in message
+            assert "did you mean" in message or "was given too" in message, message
 
 
 @pytest.mark.requirement("params.empty")
 @each_of(
-    "tool, required",
+    "tool, required_arguments",
     [
         ("list_directory", {"path": "."}),
         ("read_file", {"absolute_path": "/a"}),
@@ -215,18 +215,23 @@ def test_a_misspelled_parameter_is_told_with_the_right_one(tool: str, arguments:
         ("task", {"prompt": "a"}),
     ],
 )
-def test_a_framework_may_send_every_parameter_and_leave_it_empty(tool: str, required: dict[str, Any]) -> None:
-    under_test = TOOLS[tool]
-    bare = under_test.validate_tool_params(required)
-    properties = under_test.parameter_schema["properties"]
-    assert set(under_test.parameter_schema.get("required", ())) <= required.keys()
+def test_a_framework_may_send_every_parameter_with_an_empty_value(
+    tool: str, required_arguments: dict[str, Any]
+) -> None:
+    tested_tool = TOOLS[tool]
+    plain = tested_tool.validate_tool_params(required_arguments)
+    properties = tested_tool.parameter_schema["properties"]
+    assert set(tested_tool.parameter_schema.get("required", ())) <= required_arguments.keys()
     by_type: dict[str, Any] = {"string": "", "integer": 0, "array": [], "object": {}, "boolean": None}
-    for empty in ({name: by_type[each["type"]] for name, each in properties.items()}, dict.fromkeys(properties, "")):
-        sent = {**empty, **required}
-        filled = under_test.validate_tool_params(sent)
-        # Where 0 is something, it is what happens anyway, but for the first byte of an output.
-        assert {name: value for name, value in filled if value} == {name: value for name, value in bare if value}
-        assert under_test.about_ignored(sent) == ""
+    for blank_values in (
+        {name: by_type[schema["type"]] for name, schema in properties.items()},
+        dict.fromkeys(properties, ""),
+    ):
+        arguments = {**blank_values, **required_arguments}
+        params = tested_tool.validate_tool_params(arguments)
+        # Falsy values do not count: where 0 is valid, it is the default, except for the offset of a job's output.
+        assert {name: value for name, value in params if value} == {name: value for name, value in plain if value}
+        assert tested_tool.about_ignored(arguments) == ""
 
 
 @pytest.mark.requirement("params.schema")
@@ -235,8 +240,8 @@ def test_every_object_in_a_published_schema_is_closed() -> None:
         inner = [*schema.get("properties", {}).values(), *([schema["items"]] if "items" in schema else [])]
         return [
             *([schema] if schema.get("type") == "object" else []),
-            *(found for each in inner for found in objects(each)),
+            *(inner_object for part in inner for inner_object in objects(part)),
         ]
 
     for tool in TOOLS.values():
-        assert all(each["additionalProperties"] is False for each in objects(tool.parameter_schema)), tool.name
+        assert all(part["additionalProperties"] is False for part in objects(tool.parameter_schema)), tool.name

@@ -1,4 +1,4 @@
-"""What becomes of items of lists: whatever stands in them, what is taken is valid by the specification's schemas."""
+"""Items of upstreams' lists are made to fit the schemas of the specification, whatever they contain."""
 
 from __future__ import annotations
 
@@ -46,14 +46,14 @@ def places(value: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
         entries = list(cast("Json", value).items())
     else:
         entries = list(enumerate(cast("list[Any]", value))) if isinstance(value, list) else []
-    for key, each in entries:
-        yield from places(each, (*path, key))
+    for key, child in entries:
+        yield from places(child, (*path, key))
 
 
-def with_value(value: Any, path: tuple[Any, ...], other: Any) -> Any:
-    copied = value.copy()
-    copied[path[0]] = other if len(path) == 1 else with_value(value[path[0]], path[1:], other)
-    return copied
+def with_value(value: Any, path: tuple[Any, ...], new_value: Any) -> Any:
+    copy = value.copy()
+    copy[path[0]] = new_value if len(path) == 1 else with_value(value[path[0]], path[1:], new_value)
+    return copy
 
 
 def validators(name: str) -> Iterator[tuple[str, Any]]:
@@ -65,27 +65,27 @@ def validators(name: str) -> Iterator[tuple[str, Any]]:
 
 @pytest.mark.requirement("proxy.items")
 @each_of("name", ITEMS)
-def test_whatever_stands_anywhere_in_an_item_is_valid_in_every_revision_afterwards(name: str) -> None:
+def test_an_item_with_a_wrong_value_anywhere_becomes_valid_in_every_revision(name: str) -> None:
     item, checks = ITEMS[name], list(validators(name))
     assert fitted(name, item) == (item, ())
     assert fitted(name, item)[0] is item
     for place in places(item):
-        for wrong in WRONG:
+        for value in WRONG:
             try:
-                kept, dropped = fitted(name, with_value(item, place, wrong))
+                item_kept, dropped_paths = fitted(name, with_value(item, place, value))
             except UnfitError:
-                # What has to be there is wrong: a name, or the type of a schema.
+                # A required value is wrong: a name, a URI, or the input schema.
                 assert set(place) & {"name", "uri", "uriTemplate", "inputSchema"}
                 continue
             for revision, check in checks:
-                sent = for_handshake(kept) if revision in HANDSHAKE_PROTOCOL_VERSIONS else kept
-                assert check.is_valid(sent), (revision, place, wrong, kept)
-            assert kept.keys() | {place[0]} >= item.keys(), (place, wrong, dropped)
+                wire_item = for_handshake(item_kept) if revision in HANDSHAKE_PROTOCOL_VERSIONS else item_kept
+                assert check.is_valid(wire_item), (revision, place, value, item_kept)
+            assert item_kept.keys() | {place[0]} >= item.keys(), (place, value, dropped_paths)
 
 
 @pytest.mark.requirement("proxy.items")
 @each_of(
-    "name, wrong, kept, dropped",
+    "name, wrong, expected_changes, expected_paths",
     [
         ("Tool", {"title": None}, {}, ["title"]),
         ("Tool", {"icons": [ICON, {"src": 3}]}, {"icons": [ICON]}, ["icons.1.src"]),
@@ -109,14 +109,14 @@ def test_whatever_stands_anywhere_in_an_item_is_valid_in_every_revision_afterwar
         ("Resource", {"size": 5.0}, {"size": 5.0}, []),
     ],
 )
-def test_only_the_innermost_thing_goes_that_need_not_be_there(
-    name: str, wrong: Json, kept: Json | None, dropped: list[str] | None
+def test_only_the_innermost_optional_value_is_dropped(
+    name: str, wrong: Json, expected_changes: Json | None, expected_paths: list[str] | None
 ) -> None:
     least = {"Tool": {"name": "t", "inputSchema": {"type": "object"}}, "Resource": {"uri": "m://a", "name": "r"}}
     item = least.get(name, {"name": "p"})
-    found, told = fitted(name, {**item, **wrong})
-    assert found == {**item, **(kept or {})}
-    assert dropped is None or list(told) == dropped
+    item_kept, dropped_paths = fitted(name, {**item, **wrong})
+    assert item_kept == {**item, **(expected_changes or {})}
+    assert expected_paths is None or list(dropped_paths) == expected_paths
 
 
 @pytest.mark.requirement("proxy.items")
@@ -130,22 +130,25 @@ def test_only_the_innermost_thing_goes_that_need_not_be_there(
         ("Tool", {"name": "t", "inputSchema": {"type": "object", "properties": dict.fromkeys(map(str, range(200)))}}),
     ],
 )
-def test_an_item_goes_where_what_has_to_be_there_is_wrong(name: str, item: Json) -> None:
+def test_an_item_with_a_wrong_required_value_is_dropped(name: str, item: Json) -> None:
     with pytest.raises(UnfitError):
         fitted(name, item)
 
 
 @pytest.mark.requirement("proxy.items")
 @pytest.mark.requirement("proxy.items.told")
-def test_all_that_is_wrong_goes_at_once_and_is_told_in_a_few_words() -> None:
+def test_all_wrong_values_are_dropped_at_once_and_summarised() -> None:
     icons = [dict(ICON), {"src": 1}, *([ICON, {**ICON, "theme": 5}] * 45), *([{"src": 2}] * 40)]
-    kept, told = fitted("Tool", {"name": "t", "inputSchema": {"type": "object"}, "icons": icons})
-    assert kept["icons"] == [ICON, *([ICON, {key: ICON[key] for key in ("src", "mimeType", "sizes")}] * 45)]
-    assert told == (*(f"icons.{at}" for at in ("1.src", "3.theme", "5.theme", "7.theme", "9.theme")), "81 more places")
+    item, dropped_paths = fitted("Tool", {"name": "t", "inputSchema": {"type": "object"}, "icons": icons})
+    assert item["icons"] == [ICON, *([ICON, {key: ICON[key] for key in ("src", "mimeType", "sizes")}] * 45)]
+    assert dropped_paths == (
+        *(f"icons.{at}" for at in ("1.src", "3.theme", "5.theme", "7.theme", "9.theme")),
+        "81 more places",
+    )
 
 
 @pytest.mark.requirement("proxy.items")
-def test_an_item_that_is_too_large_to_be_looked_at_goes() -> None:
+def test_an_item_that_is_too_large_to_check_is_dropped() -> None:
     item = {"name": "t", "inputSchema": {"type": "object"}, "icons": [ICON] * 20_000}
     with pytest.raises(UnfitError, match="values"):
         fitted("Tool", item, json.dumps(item).encode())
@@ -153,7 +156,7 @@ def test_an_item_that_is_too_large_to_be_looked_at_goes() -> None:
 
 @pytest.mark.requirement("proxy.items")
 @each_of("alias", ["a", "a_b", "9p", "-x_y", "Files-2"])
-def test_a_resource_with_the_alias_before_it_is_one_that_can_be_listed(alias: str) -> None:
+def test_a_resource_uri_with_an_alias_prefix_is_valid(alias: str) -> None:
     for uri in ("memo://a", "file:///a_b.c", "ui://a/b"):
         item = {"uri": with_alias(alias, uri), "name": "r"}
         assert fitted("Resource", item) == (item, ())
@@ -166,12 +169,12 @@ def tool(output: Any) -> Json:
 
 
 def chain(length: int) -> Json:
-    following = {str(number): {"$ref": f"#/$defs/{number + 1}"} for number in range(length)}
-    return {"$ref": "#/$defs/0", "$defs": {**following, str(length): {}}}
+    definitions = {str(number): {"$ref": f"#/$defs/{number + 1}"} for number in range(length)}
+    return {"$ref": "#/$defs/0", "$defs": {**definitions, str(length): {}}}
 
 
-def having(schema: Any, **more: Any) -> Json:
-    return {"type": "object", "properties": {"a": schema}, **more}
+def object_with(schema: Any, **keywords: Any) -> Json:
+    return {"type": "object", "properties": {"a": schema}, **keywords}
 
 
 @pytest.mark.requirement("proxy.items.output")
@@ -183,21 +186,30 @@ def having(schema: Any, **more: Any) -> Json:
             "x",
             7,
             [],
-            having({"type": "text"}),
-            having({"type": []}),
-            having(None),
+            object_with({"type": "text"}),
+            object_with({"type": []}),
+            object_with(None),
             {"type": "object", "required": "a"},
         ),
         *(
-            having({"$ref": "#/$defs/N"}),
-            having({"$ref": "https://a.example/b"}),
-            having({"$ref": "#/x"}, x={"type": "y"}),
+            object_with({"$ref": "#/$defs/N"}),
+            object_with({"$ref": "https://a.example/b"}),
+            object_with({"$ref": "#/x"}, x={"type": "y"}),
         ),
-        *(having({"minimum": 0, "exclusiveMinimum": True}), having({"id": "x"}), having({"nullable": True})),
-        *(having({"enum": []}), having({"allOf": {}}), having({"maxLength": "3"}), having({"items": [{}]})),
         *(
-            having({"pattern": each})
-            for each in (
+            object_with({"minimum": 0, "exclusiveMinimum": True}),
+            object_with({"id": "x"}),
+            object_with({"nullable": True}),
+        ),
+        *(
+            object_with({"enum": []}),
+            object_with({"allOf": {}}),
+            object_with({"maxLength": "3"}),
+            object_with({"items": [{}]}),
+        ),
+        *(
+            object_with({"pattern": value})
+            for value in (
                 *(
                     "[",
                     "(?i)a",
@@ -216,39 +228,42 @@ def having(schema: Any, **more: Any) -> Json:
                 *("a" * 20_000, "[^a]" * 40 + "{", "[" * 4_000, "(a" * 2_000, "[a-" + "a-" * 2_000),
             )
         ),
-        having({"patternProperties": {"*": {}}}),
+        object_with({"patternProperties": {"*": {}}}),
         *(
-            having({"$ref": each}, x={"y": {}})
-            for each in ("#/x/y", "#/properties/%61", "#a", "#/properties", "##", "")
+            object_with({"$ref": value}, x={"y": {}})
+            for value in ("#/x/y", "#/properties/%61", "#a", "#/properties", "##", "")
         ),
-        *({"type": "object", **each} for each in ({"$ref": "#"}, {"allOf": [{"not": {"$ref": "#"}}]}, chain(2_000))),
+        *({"type": "object", **value} for value in ({"$ref": "#"}, {"allOf": [{"not": {"$ref": "#"}}]}, chain(2_000))),
         {"type": "object", "$ref": "#/$defs/0", "$defs": {"0": {"$ref": "#/$defs/1"}, "1": {"$ref": "#/$defs/0"}}},
-        *(having({"x-more": {"deep": [{name: "a"}]}}) for name in ("$id", "$anchor", "$dynamicAnchor")),
-        *(having({"type": "string", name: each}) for name, each in (("nullable", False), ("formatMinimum", "1"))),
+        *(object_with({"x-more": {"deep": [{name: "a"}]}}) for name in ("$id", "$anchor", "$dynamicAnchor")),
+        *(
+            object_with({"type": "string", name: value})
+            for name, value in (("nullable", False), ("formatMinimum", "1"))
+        ),
         {"type": "object", "properties": {str(number): {} for number in range(5_000)}},
     ],
 )
-def test_an_output_schema_that_some_client_cannot_compile_goes_and_its_tool_stays(output: Any) -> None:
-    kept, (told,) = fitted("Tool", tool(output))
-    assert "outputSchema" not in kept
-    assert told.startswith("outputSchema (")
+def test_an_output_schema_that_a_client_cannot_compile_is_dropped_and_its_tool_stays(output: Any) -> None:
+    item, (reason,) = fitted("Tool", tool(output))
+    assert "outputSchema" not in item
+    assert reason.startswith("outputSchema (")
 
 
 @pytest.mark.requirement("proxy.items.output")
 @each_of(
     "output",
     [
-        having({"$ref": "#/$defs/A"}, **{"$defs": {"A": having({"$ref": "#"})}}),
-        having({"anyOf": [{"type": "string"}, {"$ref": "#/properties/a/anyOf/0"}]}),
+        object_with({"$ref": "#/$defs/A"}, **{"$defs": {"A": object_with({"$ref": "#"})}}),
+        object_with({"anyOf": [{"type": "string"}, {"$ref": "#/properties/a/anyOf/0"}]}),
         {"type": "object", **chain(20), "properties": {"$id": {"type": "string"}, "default": {"default": None}}},
-        having(
+        object_with(
             {"oneOf": [{"$ref": "#/$defs/A"}], "discriminator": {"propertyName": "k"}},
-            **{"$defs": {"A": having({"$ref": "#/$defs/A"})}},
+            **{"$defs": {"A": object_with({"$ref": "#/$defs/A"})}},
         ),
-        having({"items": [{}]}, **{"$schema": "http://json-schema.org/draft-07/schema#"}),
+        object_with({"items": [{}]}, **{"$schema": "http://json-schema.org/draft-07/schema#"}),
         *(
-            having({"pattern": each})
-            for each in (
+            object_with({"pattern": value})
+            for value in (
                 r"^[\w\-.]+@x$",
                 r"^\+?\d{3,}(?:a|b)*?$",
                 r"https?:\/\/",
@@ -256,18 +271,18 @@ def test_an_output_schema_that_some_client_cannot_compile_goes_and_its_tool_stay
                 "[a-zA-Z0-9-_]",
             )
         ),
-        having({"type": ["string", "null"], "nullable": True, "format": "unheard-of", "x-more": 5}),
+        object_with({"type": ["string", "null"], "nullable": True, "format": "unheard-of", "x-more": 5}),
     ],
 )
-def test_an_output_schema_that_all_can_compile_stays_as_it_was(output: Json) -> None:
+def test_an_output_schema_that_all_clients_can_compile_stays_unchanged(output: Json) -> None:
     item = tool(output)
     assert fitted("Tool", item) == (item, ())
 
 
 @pytest.mark.requirement("proxy.items.output")
-@each_of("output", [{"type": "array"}, {"oneOf": [{"type": "object"}]}, having(True)])
-def test_an_output_schema_of_the_newest_revision_alone_stays_for_its_clients(output: Json) -> None:
-    kept, (told,) = fitted("Tool", tool(output))
-    assert kept["outputSchema"] == output
-    assert "outputSchema" not in for_handshake(kept)
-    assert "2025-11-25" in told
+@each_of("output", [{"type": "array"}, {"oneOf": [{"type": "object"}]}, object_with(True)])
+def test_an_output_schema_that_only_the_newest_revision_allows_stays_for_its_clients(output: Json) -> None:
+    item, (reason,) = fitted("Tool", tool(output))
+    assert item["outputSchema"] == output
+    assert "outputSchema" not in for_handshake(item)
+    assert "2025-11-25" in reason

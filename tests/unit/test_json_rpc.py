@@ -1,4 +1,4 @@
-"""Messages are read as the SDK's models read them, without these where the form is a usual one."""
+"""Messages are read as the SDK's models would read them, although the models are used only for unusual forms."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def test_messages_of_every_kind_are_read(fields: dict[str, Any], message: object
         '{"jsonrpc":"2.0","id":1}',
     ],
 )
-def test_what_is_no_message_is_refused(line: str) -> None:
+def test_a_line_that_is_no_message_is_refused(line: str) -> None:
     with pytest.raises(ValueError, match=r"."):
         read_message(line)
 
@@ -81,7 +81,7 @@ def test_what_is_no_message_is_refused(line: str) -> None:
         ErrorResponse(1, ERROR),
     ],
 )
-def test_what_is_written_is_read_as_the_same(message: Request | Notification | Response | ErrorResponse) -> None:
+def test_a_written_message_is_read_back_unchanged(message: Request | Notification | Response | ErrorResponse) -> None:
     assert read_message(json.dumps(fields_of(message))) == message
 
 
@@ -90,33 +90,33 @@ def nested(levels: int) -> str:
 
 
 @pytest.mark.requirement("json-rpc.read")
-def test_half_a_character_or_a_deep_item_of_an_upstream_costs_no_other_item() -> None:
+def test_a_lone_surrogate_or_a_deep_value_in_an_upstreams_list_affects_no_other_item() -> None:
     items = f'{{"name":"a\\ud83d","b":"\\ud83d\\ude00"}},{{"name":"c","d":{nested(600)},"e":1}},5'
     line = f'{{"jsonrpc":"2.0","id":1,"result":{{"tools":[{items}]}}}}'
-    kept = [{"name": "a\ufffd", "b": "\U0001f600"}, {"name": "c", "d": None, "e": 1}, 5]
-    assert read_message(line) == Response(1, {"tools": kept})
-    assert read_message(line.encode()) == Response(1, {"tools": kept})
+    items_kept = [{"name": "a\ufffd", "b": "\U0001f600"}, {"name": "c", "d": None, "e": 1}, 5]
+    assert read_message(line) == Response(1, {"tools": items_kept})
+    assert read_message(line.encode()) == Response(1, {"tools": items_kept})
     with pytest.raises(ValueError, match=r"."):
         read_message(line, is_of_client=True)
-    for other in (nested(600), nested(100_000)):
+    for value in (nested(600), nested(100_000)):
         with pytest.raises(ValueError, match=r"."):
-            read_message(f'{{"jsonrpc":"2.0","id":1,"result":{{"content":[],"x":{other}}}}}')
+            read_message(f'{{"jsonrpc":"2.0","id":1,"result":{{"content":[],"x":{value}}}}}')
 
 
 @pytest.mark.requirement("json-rpc.read")
 @pytest.mark.parametrize(
-    ("text", "written"),
+    ("text", "replacement"),
     [
-        ("n\udce9 \udc80", "n\ufffd \ufffd"),  # bytes of file names
+        ("n\udce9 \udc80", "n\ufffd \ufffd"),  # undecodable bytes of file names
         ("\udcc3\udca9", "é"),
         ("half \ud800", "half ?"),
         ("\ud800 \udce9 é", "? ? é"),
     ],
 )
-def test_a_lone_surrogate_in_an_answer_costs_that_character_alone(text: str, written: str) -> None:
+def test_a_lone_surrogate_in_an_answer_is_replaced_and_the_rest_is_kept(text: str, replacement: str) -> None:
     answer = {"jsonrpc": "2.0", "id": 1, "result": {text: [text, 1.5], "n": {"a": (text,)}}}
-    shown = {written: [written, 1.5], "n": {"a": [written]}}
-    assert json.loads(encoded(answer)) == {**answer, "result": shown}
+    result = {replacement: [replacement, 1.5], "n": {"a": [replacement]}}
+    assert json.loads(encoded(answer)) == {**answer, "result": result}
 
 
 @pytest.mark.requirement("json-rpc.read")

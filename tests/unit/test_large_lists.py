@@ -1,4 +1,4 @@
-"""Large lists of upstreams: read in pieces, looked at once, and no longer than clients can take."""
+"""Large lists of upstreams: they block no other work, are prepared only once, and are limited in size."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ SCHEMA: Json = {"type": "object", "properties": {f"p{n}": {"type": "string", "de
 
 
 class Era:
-    """Of a session."""
+    """The protocol revision of the session."""
 
     version = "2025-11-25"
 
@@ -53,7 +53,7 @@ class Session:
 
 
 async def read(tools: list[Json], offer: Offer) -> list[Json]:
-    """What is taken of a list."""
+    """Return the items that are accepted from a list."""
 
     async def take(kind: OfferedKind, items: list[Json]) -> None:
         offer.lists[kind.field] = items
@@ -67,7 +67,7 @@ def tools_of(count: int, description: str) -> list[Json]:
 
 
 async def turns_during(work: Any) -> int:
-    """How many turns somebody else has while something is done."""
+    """Return how often another task can run during the work."""
     turns = 0
     async with anyio.create_task_group() as tasks:
 
@@ -84,7 +84,7 @@ async def turns_during(work: Any) -> int:
 
 
 @pytest.mark.requirement("proxy.lists")
-async def test_others_have_their_turns_while_a_large_list_is_read_and_prepared() -> None:
+async def test_other_tasks_run_while_a_large_list_is_read_and_prepared() -> None:
     offer, catalog = Offer(), ToolCatalog(ToolRegistry(), 48)
     assert await turns_during(read(tools_of(MANY, "d"), offer)) > 8
     assert len(offer.items(TOOLS)) == MANY
@@ -92,7 +92,7 @@ async def test_others_have_their_turns_while_a_large_list_is_read_and_prepared()
 
 
 @pytest.mark.requirement("proxy.lists")
-async def test_what_is_listed_again_as_it_was_stays_the_same_tool() -> None:
+async def test_a_tool_that_is_listed_again_unchanged_stays_the_same_object() -> None:
     offer, registry = Offer(), ToolRegistry()
     catalog = ToolCatalog(registry, 48)
     catalog.configure({"up": UpstreamSettings(command="x")})
@@ -103,31 +103,35 @@ async def test_what_is_listed_again_as_it_was_stays_the_same_tool() -> None:
         catalog.set_listed("up", items, unreachable)
         return [registry.get_tool(f"up__{tool['name']}") for tool in tools]
 
-    number = {"name": "t2", "inputSchema": {"type": "object", "default": 1}}
-    before = await publish([*tools_of(2, "d"), number])
-    changed = [
+    numeric_tool = {"name": "t2", "inputSchema": {"type": "object", "default": 1}}
+    old_tools = await publish([*tools_of(2, "d"), numeric_tool])
+    new_definitions = [
         *tools_of(1, "d"),
         *tools_of(2, "other")[1:],
-        {**number, "inputSchema": {"type": "object", "default": True}},
+        {**numeric_tool, "inputSchema": {"type": "object", "default": True}},
     ]
-    now = await publish(changed)
-    assert [old is new for old, new in zip(before, now, strict=True)] == [True, False, False]
-    assert [tool.definition for tool in now] == changed
-    assert [tool.description for tool in now[:2]] == ["d", "other"]
+    new_tools = await publish(new_definitions)
+    assert [old is new for old, new in zip(old_tools, new_tools, strict=True)] == [True, False, False]
+    assert [tool.definition for tool in new_tools] == new_definitions
+    assert [tool.description for tool in new_tools[:2]] == ["d", "other"]
 
 
 @pytest.mark.requirement("proxy.lists")
-def test_a_schema_in_which_nothing_hides_is_not_copied() -> None:
+def test_a_schema_without_invisible_characters_is_not_copied() -> None:
     plain: Json = {"type": "object", "properties": {"a": {"description": "d", "enum": ["\u200b"]}}, "anyOf": [{}]}
     hiding: Json = {"type": "object", "properties": {"a": {"description": "\u200b"}, "b": {"title": "t"}}}
-    shown = [tool_with_visible_texts({"name": "t", "inputSchema": schema})["inputSchema"] for schema in (plain, hiding)]
-    assert shown[0] is plain
-    assert shown[1]["properties"]["b"] is hiding["properties"]["b"]
-    assert shown[1]["properties"]["a"] == {"description": "<U+200B>"}
+    schemas = [
+        tool_with_visible_texts({"name": "t", "inputSchema": schema})["inputSchema"] for schema in (plain, hiding)
+    ]
+    assert schemas[0] is plain
+    assert schemas[1]["properties"]["b"] is hiding["properties"]["b"]
+    assert schemas[1]["properties"]["a"] == {"description": "<U+200B>"}
 
 
 @pytest.mark.requirement("proxy.lists")
-async def test_of_a_list_that_is_too_long_comes_what_fits(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+async def test_the_items_that_fit_are_used_if_a_list_is_too_long(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     caplog.set_level(logging.WARNING, "server.upstreams")
     servers = {
         "long": listing_entry("long", filled=[20, 1 << 20]),
@@ -135,13 +139,13 @@ async def test_of_a_list_that_is_too_long_comes_what_fits(tmp_path: Path, caplog
     }
     settings = {"tools": {"builtIn": True}, "proxy": {"search": "off", "firstListWait": 30_000}}
     async with proxy_client(tmp_path, servers, "handshake", settings=settings) as client:
-        listed = await client.items_by_name("tools")
+        items = await client.items_by_name("tools")
         (content,) = (await client.request("resources/read", {"uri": "coretools://upstreams"}))["contents"]
-    assert len([name for name in listed if name.startswith("long__")]) == 15
-    assert len([name for name in listed if name.startswith("short__")]) == 20
-    told = {each["alias"]: each for each in json.loads(content["text"])["upstreams"]}
-    assert (told["long"]["tooLong"], told["long"]["tools"]) == (["tools"], 15)
-    assert "tooLong" not in told["short"]
+    assert len([name for name in items if name.startswith("long__")]) == 15
+    assert len([name for name in items if name.startswith("short__")]) == 20
+    upstreams = {upstream["alias"]: upstream for upstream in json.loads(content["text"])["upstreams"]}
+    assert (upstreams["long"]["tooLong"], upstreams["long"]["tools"]) == (["tools"], 15)
+    assert "tooLong" not in upstreams["short"]
     assert [record.getMessage() for record in caplog.records if "is longer than" in record.getMessage()] == [
         "upstream long: tools/list is longer than 16777216 bytes; 15 items fit, and the others were dropped"
     ]
@@ -149,11 +153,13 @@ async def test_of_a_list_that_is_too_long_comes_what_fits(tmp_path: Path, caplog
 
 @pytest.mark.requirement("proxy.lists")
 @pytest.mark.parametrize(
-    ("truncated", "reported"), [(set[str](), None), ({"skills"}, ["skills"]), ({"tools"}, ["tools"])]
+    ("truncated_kinds", "expected"), [(set[str](), None), ({"skills"}, ["skills"]), ({"tools"}, ["tools"])]
 )
-async def test_only_truncated_lists_are_reported_as_too_long(truncated: set[str], reported: list[str] | None) -> None:
+async def test_only_truncated_lists_are_reported_as_too_long(
+    truncated_kinds: set[str], expected: list[str] | None
+) -> None:
     def ignore(*_: object) -> None: ...
 
     upstream = Upstream("up", UpstreamSettings(command="unused"), ignore, ignore)
-    upstream.offer.truncated = truncated
-    assert upstream.report().get("tooLong") == reported
+    upstream.offer.truncated = truncated_kinds
+    assert upstream.report().get("tooLong") == expected

@@ -1,4 +1,4 @@
-"""Splitting lines of the wire: any cut of the bytes gives the same lines, and memory stays bounded."""
+"""Splitting bytes into lines: all ways to cut the bytes give the same lines, and memory stays bounded."""
 
 from __future__ import annotations
 
@@ -34,24 +34,26 @@ from tests.examples import examples
 def test_lines_are_the_same_however_the_bytes_arrive(lines: list[bytes], cuts: list[int]) -> None:
     data = b"".join(line + b"\n" for line in lines)
     splitter = LineSplitter(1000)
-    seen: list[bytes] = []
-    places = [0, *sorted(min(cut, len(data)) for cut in cuts), len(data)]
-    for start, end in pairwise(places):
-        seen += splitter.feed(data[start:end])
-    assert seen == lines
+    output_lines: list[bytes] = []
+    cut_points = [0, *sorted(min(cut, len(data)) for cut in cuts), len(data)]
+    for start, end in pairwise(cut_points):
+        output_lines += splitter.feed(data[start:end])
+    assert output_lines == lines
 
 
 @pytest.mark.requirement("stdio.wire")
 @examples(100)
 @given(st.lists(st.sampled_from([1, 10, LARGE_PIECE - 1, LARGE_PIECE, 3 * LARGE_PIECE]), min_size=1, max_size=8))
-def test_a_line_is_whole_however_large_the_pieces_are_in_which_it_comes(sizes: list[int]) -> None:
+def test_a_line_is_complete_whatever_the_size_of_its_pieces(sizes: list[int]) -> None:
     pieces = [bytes([65 + at]) * size for at, size in enumerate(sizes)]
     splitter = LineSplitter(sum(sizes) + 4)
-    seen = [line for piece in (*pieces, b"\nnext\nxxxxx", *pieces, b"\nlast\n") for line in splitter.feed(piece)]
-    assert seen == [b"".join(pieces), b"next", b"last"]
-    (ends,) = splitter.oversized
-    assert ends.startswith(b"xxxxx" + pieces[0][:100])
-    assert ends.endswith(pieces[-1][-100:])
+    output_lines = [
+        line for piece in (*pieces, b"\nnext\nxxxxx", *pieces, b"\nlast\n") for line in splitter.feed(piece)
+    ]
+    assert output_lines == [b"".join(pieces), b"next", b"last"]
+    (excerpt,) = splitter.oversized
+    assert excerpt.startswith(b"xxxxx" + pieces[0][:100])
+    assert excerpt.endswith(pieces[-1][-100:])
 
 
 @pytest.mark.requirement("stdio.large")
@@ -60,34 +62,34 @@ def test_a_line_is_whole_however_large_the_pieces_are_in_which_it_comes(sizes: l
     lines=st.lists(st.sampled_from([0, 1, 100, LARGE_LINE - 1, LARGE_LINE, 3 * LARGE_LINE]), max_size=80),
     counts=st.lists(st.sampled_from([1, 99, 100, LARGE_LINE, LARGE_LINE + 1, 1 << 30]), min_size=1, max_size=20),
 )
-def test_what_goes_out_is_the_same_however_little_is_taken_at_once(lines: list[int], counts: list[int]) -> None:
+def test_the_output_is_the_same_however_few_bytes_are_written_at_once(lines: list[int], counts: list[int]) -> None:
     outgoing = OutgoingLines(lambda: None, Backpressure())
-    sent = [bytes([65 + at % 26]) * size for at, size in enumerate(lines)]
-    taken = b""
-    for line in sent:
+    lines_sent = [bytes([65 + at % 26]) * size for at, size in enumerate(lines)]
+    output = b""
+    for line in lines_sent:
         outgoing.put(line)
     for count in [*counts, *[1 << 30] * len(lines)]:
         piece = b"".join(outgoing.next_pieces())[:count]
-        taken += piece
+        output += piece
         outgoing.written(len(piece))
-    assert taken == b"".join(line + b"\n" for line in sent if line)
+    assert output == b"".join(line + b"\n" for line in lines_sent if line)
     assert outgoing.size == 0
 
 
 @pytest.mark.requirement("stdio.malformed")
-def test_an_oversized_line_is_dropped_and_the_next_one_is_whole() -> None:
+def test_an_oversized_line_is_dropped_and_the_next_one_is_complete() -> None:
     splitter = LineSplitter(100)
-    seen: list[bytes] = []
+    output_lines: list[bytes] = []
     for _ in range(50):
-        seen += splitter.feed(b"y" * 100)
-    seen += splitter.feed(b"\nnext\n")
-    assert seen == [b"next"]
+        output_lines += splitter.feed(b"y" * 100)
+    output_lines += splitter.feed(b"\nnext\n")
+    assert output_lines == [b"next"]
     assert len(splitter.oversized) == 1
 
 
 @pytest.mark.requirement("stdio.malformed")
 @pytest.mark.parametrize(
-    ("ends", "identity"),
+    ("excerpt", "identity"),
     [
         (b'{"jsonrpc":"2.0","id":5,"method":"x"\n...', 5),
         (b'{"id": "a-b", "params": {\n...', "a-b"),
@@ -96,10 +98,10 @@ def test_an_oversized_line_is_dropped_and_the_next_one_is_whole() -> None:
         (b'{"method":"x","params":{"id":3,\n...', None),
     ],
 )
-def test_the_id_of_an_oversized_request_is_known_only_where_it_is_certain(
-    ends: bytes, identity: str | int | None
+def test_the_id_of_an_oversized_request_is_used_only_if_it_is_certain(
+    excerpt: bytes, identity: str | int | None
 ) -> None:
-    assert refusal_of_oversized(ends, 100)["id"] == identity
+    assert refusal_of_oversized(excerpt, 100)["id"] == identity
 
 
 @pytest.mark.requirement("stdio.malformed")
@@ -125,20 +127,20 @@ def test_only_json_with_an_id_is_answered(line: bytes, identity: str | int | Non
 
 @pytest.mark.requirement("json-rpc.ids")
 @pytest.mark.anyio
-@pytest.mark.parametrize(("asked", "cancelled"), [(77, "77"), ("77", 77), (77, 77), ("a", "a")])
-async def test_nothing_is_owed_for_a_request_that_was_cancelled_by_its_number_or_its_text(
-    asked: int | str, cancelled: int | str
+@pytest.mark.parametrize(("request_id", "cancelled_id"), [(77, "77"), ("77", 77), (77, 77), ("a", "a")])
+async def test_a_request_cancelled_by_its_id_as_number_or_text_needs_no_answer(
+    request_id: int | str, cancelled_id: int | str
 ) -> None:
     dispatcher = Dispatcher(OutgoingLines(lambda: None, Backpressure()), on_resume=lambda: None)
-    dispatcher.receive(Request(asked, "tools/call", {}), b"")
+    dispatcher.receive(Request(request_id, "tools/call", {}), b"")
     assert dispatcher.unanswered
-    dispatcher.receive(Notification("notifications/cancelled", {"requestId": cancelled}), b"")
+    dispatcher.receive(Notification("notifications/cancelled", {"requestId": cancelled_id}), b"")
     assert not dispatcher.unanswered
 
 
 @pytest.mark.requirement("results.schema")
 @pytest.mark.anyio
-async def test_a_result_that_cannot_be_encoded_is_an_error_and_ends_nothing() -> None:
+async def test_a_result_that_cannot_be_encoded_becomes_an_error_and_the_connection_continues() -> None:
     outgoing = OutgoingLines(lambda: None, Backpressure())
     dispatcher = Dispatcher(outgoing, on_resume=lambda: None)
 
@@ -147,7 +149,7 @@ async def test_a_result_that_cannot_be_encoded_is_an_error_and_ends_nothing() ->
         return {"text": object()}
 
     async def hear(*_: object) -> None:
-        """Nothing is told here."""
+        """Ignore notifications."""
 
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(dispatcher.run, answer, hear)

@@ -1,4 +1,4 @@
-"""What the log writes to standard error, from a process of its own: loggers belong to the process."""
+"""Log output on standard error. It is tested in a separate process, because loggers are global."""
 
 from __future__ import annotations
 
@@ -10,19 +10,19 @@ import pytest
 from tests.harness import LAUNCHER
 
 
-def logged(*lines: str) -> str:
+def log_of(*lines: str) -> str:
     script = "\n".join(
         ["import logging", "from server.administration.log import flush_log, start_log", *lines, "flush_log()"]
     )
     command = [sys.executable, "-W", "error", "-c", script]
-    done = subprocess.run(command, cwd=LAUNCHER.parent, capture_output=True, text=True, timeout=60, check=True)
-    return done.stderr
+    result = subprocess.run(command, cwd=LAUNCHER.parent, capture_output=True, text=True, timeout=60, check=True)
+    return result.stderr
 
 
 @pytest.mark.requirement("log.addresses")
 @pytest.mark.parametrize("library", ["httpx", "httpcore.connection", "httpx2", "httpcore2.http11"])
-def test_no_level_makes_http_libraries_write_addresses_and_headers(library: str) -> None:
-    stderr = logged(
+def test_http_libraries_log_no_addresses_and_headers_at_any_level(library: str) -> None:
+    stderr = log_of(
         "start_log('debug')",
         f"logging.getLogger('{library}').info('GET https://search.example/?key=k-123')",
         f"logging.getLogger('{library}').debug('authorization: k-123')",
@@ -33,8 +33,8 @@ def test_no_level_makes_http_libraries_write_addresses_and_headers(library: str)
 
 
 @pytest.mark.requirement("log.one-line")
-def test_a_record_stays_one_line_and_shows_what_would_not_be_seen() -> None:
-    stderr = logged(
+def test_a_record_stays_one_line_and_marks_invisible_characters() -> None:
+    stderr = log_of(
         "start_log('info')",
         "logging.getLogger('server').warning('agent %s', 'x\\nforged \\x1b]0;title\\x07 \\u202e')",
     )
@@ -42,8 +42,8 @@ def test_a_record_stays_one_line_and_shows_what_would_not_be_seen() -> None:
 
 
 @pytest.mark.requirement("log.one-line")
-def test_a_traceback_keeps_its_lines_and_nothing_else_that_a_terminal_would_act_on() -> None:
-    stderr = logged(
+def test_a_traceback_keeps_its_lines_but_no_terminal_controls() -> None:
+    stderr = log_of(
         "start_log('info')",
         "try:",
         "    raise ValueError('\\x1b[2J')",
@@ -55,8 +55,8 @@ def test_a_traceback_keeps_its_lines_and_nothing_else_that_a_terminal_would_act_
 
 
 @pytest.mark.requirement("cli.logs")
-def test_what_is_about_a_server_is_remembered_as_such_whatever_its_text() -> None:
-    stderr = logged(
+def test_a_record_about_a_server_is_kept_in_its_history_whatever_its_text() -> None:
+    stderr = log_of(
         "from server.administration.log import HISTORY",
         "from server.upstreams.catalog.upstream_tool import ToolHistory",
         "start_log('info')",

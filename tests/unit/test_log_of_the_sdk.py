@@ -1,4 +1,4 @@
-"""What the SDK's own loggers may write: nothing with the address of an upstream, at any level."""
+"""The SDK's own loggers write no addresses of upstreams, at any level."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pytest
 
 from tests.harness import LAUNCHER
 
-REACHING = """
+CONNECT_SCRIPT = """
 import anyio
 from server.administration.log import flush_log, start_log
 start_log("debug")
@@ -35,22 +35,22 @@ flush_log()
 
 
 @pytest.mark.requirement("log.addresses")
-def test_an_upstream_that_is_not_there_leaves_no_address_in_the_log() -> None:
-    command = [sys.executable, "-c", REACHING]
-    done = subprocess.run(command, cwd=LAUNCHER.parent, capture_output=True, text=True, timeout=90, check=True)
-    assert "still here" in done.stderr
-    assert "hunter2" not in done.stderr
+def test_an_unreachable_upstream_leaves_no_address_in_the_log() -> None:
+    command = [sys.executable, "-c", CONNECT_SCRIPT]
+    result = subprocess.run(command, cwd=LAUNCHER.parent, capture_output=True, text=True, timeout=90, check=True)
+    assert "still here" in result.stderr
+    assert "hunter2" not in result.stderr
 
 
 @pytest.mark.requirement("log.addresses")
 @pytest.mark.parametrize("logger", ["mcp.client.streamable_http", "mcp.client.sse", "mcp.client.auth.oauth2"])
-def test_not_even_errors_of_what_connects_are_written(logger: str) -> None:
+def test_not_even_errors_of_the_sdks_transports_are_logged(logger: str) -> None:
     script = (
         "import logging\nfrom server.administration.log import flush_log, start_log\nstart_log('debug')\n"
         f"logging.getLogger('{logger}').error('401 for http://x.example/?token=hunter2')\n"
         "logging.getLogger('server').debug('still here')\nflush_log()"
     )
     command = [sys.executable, "-W", "error", "-c", script]
-    done = subprocess.run(command, cwd=LAUNCHER.parent, capture_output=True, text=True, timeout=60, check=True)
-    assert "still here" in done.stderr
-    assert "hunter2" not in done.stderr
+    result = subprocess.run(command, cwd=LAUNCHER.parent, capture_output=True, text=True, timeout=60, check=True)
+    assert "still here" in result.stderr
+    assert "hunter2" not in result.stderr

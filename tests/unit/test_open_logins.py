@@ -1,4 +1,4 @@
-"""Logins that are open for a person, while other calls and other processes go on."""
+"""Logins that wait for a person while other calls and other processes continue."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ TOKEN = {"access_token": "made-elsewhere", "token_type": "Bearer"}
 
 
 class ScarceLogins(FileLogins):
-    """Logins in files, of which nothing is told while threads are short."""
+    """Logins in files that cannot be read while there are no threads."""
 
     is_short = False
     refusals = 0
@@ -53,18 +53,18 @@ class ScarceLogins(FileLogins):
 
 @pytest.fixture
 def issuer() -> Generator[ScriptedIssuer]:
-    """An authorization server that registers programs; the server that wants logins is at the same origin."""
-    with scripted_issuer() as scripted:
-        scripted.responses[METADATA] = {
-            "issuer": scripted.base,
-            "authorization_endpoint": f"{scripted.base}/authorize",
-            "token_endpoint": f"{scripted.base}/token",
-            "registration_endpoint": f"{scripted.base}{REGISTER}",
+    """An authorization server with client registration. The server that requires logins has the same origin."""
+    with scripted_issuer() as server:
+        server.responses[METADATA] = {
+            "issuer": server.base,
+            "authorization_endpoint": f"{server.base}/authorize",
+            "token_endpoint": f"{server.base}/token",
+            "registration_endpoint": f"{server.base}{REGISTER}",
             "response_types_supported": ["code"],
             "code_challenge_methods_supported": ["S256"],
         }
-        scripted.responses[REGISTER] = {"client_id": "us", "redirect_uris": ["http://127.0.0.1:1/oauth/callback"]}
-        yield scripted
+        server.responses[REGISTER] = {"client_id": "us", "redirect_uris": ["http://127.0.0.1:1/oauth/callback"]}
+        yield server
 
 
 def login_at(issuer: ScriptedIssuer, logins: FileLogins) -> Login:
@@ -73,7 +73,7 @@ def login_at(issuer: ScriptedIssuer, logins: FileLogins) -> Login:
 
 
 @asynccontextmanager
-async def opened(login: Login) -> AsyncGenerator[LoginAttempt]:
+async def open_attempt(login: Login) -> AsyncGenerator[LoginAttempt]:
     async with anyio.create_task_group() as tasks:
         attempt = await login.begin(tasks, None)
         assert attempt is not None
@@ -83,18 +83,18 @@ async def opened(login: Login) -> AsyncGenerator[LoginAttempt]:
 
 def log_in_elsewhere(files: TokenStore, issuer: ScriptedIssuer) -> None:
     resource, metadata, client = f"{issuer.base}/mcp", issuer.responses[METADATA], issuer.responses[REGISTER]
-    before = files.read(resource, "") or replace(LOGIN, resource=resource, metadata=metadata, client=client)
-    files.write(replace(before, token=TOKEN, expires_at=None, scopes=None))
+    login = files.read(resource, "") or replace(LOGIN, resource=resource, metadata=metadata, client=client)
+    files.write(replace(login, token=TOKEN, expires_at=None, scopes=None))
 
 
 @pytest.mark.requirement("login.live")
-async def test_an_open_login_is_done_by_one_made_elsewhere_that_another_call_has_read_first(
+async def test_an_open_login_ends_when_another_process_logs_in_even_if_another_call_reads_that_first(
     issuer: ScriptedIssuer, tmp_path: Path
 ) -> None:
     files = TokenStore(str(tmp_path))
     login = login_at(issuer, FileLogins(files))
     with anyio.fail_after(CEILING):
-        async with opened(login) as attempt:
+        async with open_attempt(login) as attempt:
             log_in_elsewhere(files, issuer)
             assert await login.header() == "Bearer made-elsewhere"
             assert not await login.has_changed()
@@ -103,7 +103,7 @@ async def test_an_open_login_is_done_by_one_made_elsewhere_that_another_call_has
 
 
 @pytest.mark.requirement("login.processes")
-async def test_no_login_is_opened_when_another_process_has_logged_in_since_one_was_needed(
+async def test_no_login_is_opened_if_another_process_has_logged_in_meanwhile(
     issuer: ScriptedIssuer, tmp_path: Path
 ) -> None:
     files = TokenStore(str(tmp_path))
@@ -119,12 +119,12 @@ async def test_no_login_is_opened_when_another_process_has_logged_in_since_one_w
 
 
 @pytest.mark.requirement("login.live")
-async def test_an_open_login_outlasts_a_moment_without_threads(issuer: ScriptedIssuer, tmp_path: Path) -> None:
+async def test_an_open_login_survives_a_shortage_of_threads(issuer: ScriptedIssuer, tmp_path: Path) -> None:
     files = TokenStore(str(tmp_path))
     logins = ScarceLogins(files)
     login = login_at(issuer, logins)
     with anyio.fail_after(CEILING):
-        async with opened(login) as attempt:
+        async with open_attempt(login) as attempt:
             logins.is_short = True
             await until(lambda: logins.refusals or attempt.done.is_set())
             assert not attempt.done.is_set()
@@ -135,35 +135,35 @@ async def test_an_open_login_outlasts_a_moment_without_threads(issuer: ScriptedI
 
 
 @pytest.mark.requirement("scarcity.refused")
-async def test_a_call_that_cannot_begin_a_login_without_threads_is_told_so(
+async def test_a_call_that_cannot_begin_a_login_for_lack_of_threads_gets_an_error(
     issuer: ScriptedIssuer, tmp_path: Path
 ) -> None:
     logins = ScarceLogins(TokenStore(str(tmp_path)))
     login = login_at(issuer, logins)
     assert await login.header() is None
     logins.is_short = True
-    needed = LoginNeededError(login)
+    error = LoginNeededError(login)
     questions = LoginQuestions(1, LoginOptions(lone_replica(), str(tmp_path), pages=ConnectPages("http://127.0.0.1:1")))
-    exchange = Exchange(cast("Outbound", None), {}, "2025-11-25", {}, "", None)  # nothing is sent to its client
+    exchange = Exchange(cast("Outbound", None), {}, "2025-11-25", {}, "", None)  # no message is sent to its client
     async with anyio.create_task_group() as tasks:
         with pytest.raises(ExhaustedError, match="there are no threads"):
-            await questions.ask(needed, exchange, tasks, str)
+            await questions.ask(error, exchange, tasks, str)
 
 
 @pytest.mark.requirement("login.connect-again")
 @pytest.mark.parametrize("place", [METADATA, REGISTER])
-async def test_a_login_that_is_still_prepared_is_not_opened_once_it_is_closed(
+async def test_a_login_that_is_closed_during_its_preparation_is_not_opened(
     place: str, issuer: ScriptedIssuer, tmp_path: Path
 ) -> None:
     go_on = issuer.gates[place] = threading.Event()
     login = login_at(issuer, FileLogins(TokenStore(str(tmp_path))))
-    told: list[str] = []
+    reasons: list[str] = []
 
     async def begin(tasks: TaskGroup) -> None:
         try:
             await login.begin(tasks, None)
         except LoginError as error:
-            told.append(error.reason)
+            reasons.append(error.reason)
 
     with anyio.fail_after(CEILING):
         async with anyio.create_task_group() as tasks:
@@ -171,24 +171,24 @@ async def test_a_login_that_is_still_prepared_is_not_opened_once_it_is_closed(
             await until(issuer.is_waiting.is_set)
             login.close("its server is gone")
             go_on.set()
-            await until(lambda: told)
-            assert told == ["its server is gone"]
+            await until(lambda: reasons)
+            assert reasons == ["its server is gone"]
             with pytest.raises(LoginError, match="its server is gone"):
                 await login.begin(tasks, None)
 
 
 @pytest.mark.requirement("login.connect-again")
-async def test_no_login_to_a_server_that_is_not_in_the_settings_any_more_is_opened(
+async def test_no_login_is_opened_for_a_server_that_is_no_longer_in_the_settings(
     issuer: ScriptedIssuer, tmp_path: Path
 ) -> None:
     entry = UpstreamSettings(http_url=f"{issuer.base}/mcp")
     options = LoginOptions(lone_replica(), str(tmp_path), pages=ConnectPages("http://127.0.0.1:1"))
     pool = UpstreamPool({"up": entry}, ToolRegistry(), 0, 48, refuse_calls, logins=options)
     (upstream,) = pool.upstreams
-    known = upstream.login_of("ada")
+    old_login = upstream.login_of("ada")
     async with anyio.create_task_group() as tasks:
         pool.change({}, tasks)
-        for login in (known, upstream.login_of("bob")):
+        for login in (old_login, upstream.login_of("bob")):
             assert login is not None
             with pytest.raises(LoginError, match="removed from the settings"):
                 await login.begin(tasks, None)

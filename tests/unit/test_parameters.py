@@ -1,4 +1,4 @@
-"""Arguments as models write them: spellings, coercion, errors."""
+"""Arguments as models write them: spellings, conversions, errors."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class Params(ToolParams):
 SCHEMA = full_schema(Params)
 
 
-def bound(**arguments: Any) -> Params:
+def bind_params(**arguments: Any) -> Params:
     return bind("tool", Params, SCHEMA, arguments)
 
 
@@ -58,7 +58,7 @@ def test_the_schema_has_no_references_titles_or_nulls() -> None:
 
 
 @pytest.mark.requirement("params.schema")
-def test_models_are_told_neither_bounds_nor_empty_defaults_nor_older_parameters() -> None:
+def test_models_see_neither_bounds_nor_empty_defaults_nor_older_parameters() -> None:
     assert published_schema(SCHEMA) == {
         "type": "object",
         "properties": {
@@ -79,7 +79,7 @@ def test_models_are_told_neither_bounds_nor_empty_defaults_nor_older_parameters(
 
 @pytest.mark.requirement("params.coercion")
 @pytest.mark.parametrize(
-    ("given", "expected"),
+    ("arguments", "expected"),
     [
         ({"offset": "5"}, ("offset", 5)),
         ({"offset": " 7 "}, ("offset", 7)),
@@ -93,19 +93,19 @@ def test_models_are_told_neither_bounds_nor_empty_defaults_nor_older_parameters(
         ({"names": "[1, -2]"}, ("names", ["1", "-2"])),
     ],
 )
-def test_values_are_read_as_the_type_the_property_wants(given: dict[str, Any], expected: tuple[str, Any]) -> None:
-    assert getattr(bound(**{"path": "p", **given}), expected[0]) == expected[1]
+def test_values_are_converted_to_the_type_of_the_property(arguments: dict[str, Any], expected: tuple[str, Any]) -> None:
+    assert getattr(bind_params(**{"path": "p", **arguments}), expected[0]) == expected[1]
 
 
 @pytest.mark.requirement("params.coercion")
 @pytest.mark.parametrize("value", ["true", "5", "[]", "{}", "null"])
-def test_a_string_stays_a_string_where_a_string_is_wanted(value: str) -> None:
-    assert bound(path=value, offset="5").path == value
+def test_a_string_stays_a_string_if_the_property_is_a_string(value: str) -> None:
+    assert bind_params(path=value, offset="5").path == value
 
 
 @pytest.mark.requirement("params.coercion")
 @pytest.mark.parametrize(
-    "given",
+    "arguments",
     [
         {"offset": 1.5},
         {"offset": "1.5"},
@@ -122,13 +122,15 @@ def test_a_string_stays_a_string_where_a_string_is_wanted(value: str) -> None:
         {"path": ["p"]},
     ],
 )
-def test_what_cannot_be_read_safely_is_refused_with_the_property_and_the_accepted_names(given: dict[str, Any]) -> None:
-    with pytest.raises(InvalidToolParamsError) as caught:
-        bound(**{"path": "p", **given})
-    name = next(iter(given))
-    assert f"'{name}" in caught.value.message
-    assert "Accepted: path, offset, all, names, options." in caught.value.message
-    assert len(caught.value.message) < 1000
+def test_a_value_that_cannot_be_converted_safely_is_refused_with_the_accepted_names(
+    arguments: dict[str, Any],
+) -> None:
+    with pytest.raises(InvalidToolParamsError) as error:
+        bind_params(**{"path": "p", **arguments})
+    name = next(iter(arguments))
+    assert f"'{name}" in error.value.message
+    assert "Accepted: path, offset, all, names, options." in error.value.message
+    assert len(error.value.message) < 1000
 
 
 @pytest.mark.requirement("params.bounds")
@@ -139,47 +141,47 @@ def test_what_cannot_be_read_safely_is_refused_with_the_property_and_the_accepte
 )
 @pytest.mark.parametrize("name", ["offset", "path"])
 def test_a_number_of_thousands_of_digits_is_refused_in_a_short_sentence(name: str, number: float) -> None:
-    with pytest.raises(InvalidToolParamsError) as caught:
-        bound(**{"path": "p", name: number})
-    assert f"'{name}" in caught.value.message
-    assert len(caught.value.message) < 300
+    with pytest.raises(InvalidToolParamsError) as error:
+        bind_params(**{"path": "p", name: number})
+    assert f"'{name}" in error.value.message
+    assert len(error.value.message) < 300
 
 
 @pytest.mark.requirement("params.bounds")
-def test_the_largest_numbers_that_every_reader_keeps_are_taken() -> None:
-    assert bound(path="p", offset=2**53).offset == 2**53
-    assert bound(path="p", offset=str(2**53)).offset == 2**53
+def test_the_largest_number_that_every_json_reader_preserves_is_accepted() -> None:
+    assert bind_params(path="p", offset=2**53).offset == 2**53
+    assert bind_params(path="p", offset=str(2**53)).offset == 2**53
 
 
 @pytest.mark.requirement("params.coercion")
 def test_a_missing_and_an_unknown_property_are_both_named() -> None:
-    with pytest.raises(InvalidToolParamsError) as caught:
-        bound(file="x")
-    assert "'path' is required." in caught.value.message
-    assert "Unknown: file." in caught.value.message
+    with pytest.raises(InvalidToolParamsError) as error:
+        bind_params(file="x")
+    assert "'path' is required." in error.value.message
+    assert "Unknown: file." in error.value.message
 
 
 @pytest.mark.requirement("params.empty")
 @each_of("empty", ["", [], {}, None])
-def test_what_is_empty_counts_as_left_out_where_it_is_not_required(empty: Any) -> None:
-    everything: dict[str, Any] = dict.fromkeys(("offset", "all", "names", "options", "old"), empty)
-    assert bound(path="p", **everything) == bound(path="p")
-    assert bound(path="p", options={"respect": empty}) == bound(path="p", options={})
+def test_an_empty_value_counts_as_omitted_if_it_is_not_required(empty: Any) -> None:
+    arguments: dict[str, Any] = dict.fromkeys(("offset", "all", "names", "options", "old"), empty)
+    assert bind_params(path="p", **arguments) == bind_params(path="p")
+    assert bind_params(path="p", options={"respect": empty}) == bind_params(path="p", options={})
     assert rename("tool", {"other": empty, "path": ""}, {}, {"path"}) == ({"path": ""}, {"path": "path"})
 
 
 @pytest.mark.requirement("params.empty")
-def test_zero_counts_as_left_out_where_it_is_out_of_bounds() -> None:
-    params = bound(path="", offset=0, old=0)
+def test_zero_counts_as_omitted_if_it_is_out_of_bounds() -> None:
+    params = bind_params(path="", offset=0, old=0)
     assert (params.path, params.offset, params.old) == ("", 0, None)
 
 
 @pytest.mark.requirement("params.schema")
-def test_an_alias_is_mapped_and_the_spelling_kept() -> None:
+def test_an_alias_is_mapped_and_its_spelling_is_kept() -> None:
     for spelling in ("file_path", "filePath", "file-path", "FILE_PATH"):
-        named, spelled = rename("tool", {spelling: "a", "limit": None}, {"filepath": "path"})
-        assert named == {"path": "a"}
-        assert spelled == {"path": spelling}
+        arguments, spellings = rename("tool", {spelling: "a", "limit": None}, {"filepath": "path"})
+        assert arguments == {"path": "a"}
+        assert spellings == {"path": spelling}
 
 
 @pytest.mark.requirement("params.schema")

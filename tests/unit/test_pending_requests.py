@@ -1,4 +1,4 @@
-"""Requests to an upstream that wait, for a client that reads slowly too, or that nobody waits for any more: bounded."""
+"""Limits of pending requests to an upstream, for slow clients and for calls that nobody waits for any more."""
 
 from __future__ import annotations
 
@@ -41,28 +41,28 @@ pytestmark = pytest.mark.anyio
 MB = 1 << 20
 
 
-def ignored(*_: object) -> None:
-    """Nobody listens here."""
+def ignore(*_: object) -> None:
+    """Do nothing with a message."""
 
 
-def nobody(*_: object) -> Any:
-    """Nothing is asked here."""
+def fail_if_called(*_: object) -> Any:
+    """Fail: no request is expected."""
     raise AssertionError
 
 
 @pytest.fixture
 async def pending() -> AsyncGenerator[PendingRequest]:
-    """A call that an upstream works on."""
-    reading, writing = os.pipe()
-    os.set_blocking(writing, False)
-    outgoing = StdinWriter(writing, on_lost=lambda: None)
-    yield await JsonRpcChannel(outgoing, ignored, ignored).start("tools/call", {})
+    """A call that an upstream is working on."""
+    read_end, write_end = os.pipe()
+    os.set_blocking(write_end, False)
+    outgoing = StdinWriter(write_end, on_lost=lambda: None)
+    yield await JsonRpcChannel(outgoing, ignore, ignore).start("tools/call", {})
     outgoing.close()
-    os.close(reading)
+    os.close(read_end)
 
 
-async def waiting(pending: PendingRequest) -> list[Any]:
-    """Everything that waits, with the answer at the end."""
+async def drain(pending: PendingRequest) -> list[Any]:
+    """Return all waiting events. The answer comes last."""
     events: list[Any] = []
     pending.put(RpcAnswer({}))
     with anyio.fail_after(60):
@@ -77,12 +77,12 @@ def flood(pending: PendingRequest, count: int, text: str = "") -> None:
 
 
 @pytest.mark.requirement("relay.bounded")
-async def test_of_too_much_progress_the_newest_is_kept_and_no_question_is_lost(pending: PendingRequest) -> None:
+async def test_too_many_progress_reports_are_thinned_out_and_no_question_is_lost(pending: PendingRequest) -> None:
     flood(pending, 2 * MAX_EVENTS)
     for _ in range(3):
         pending.put(QuestionWaits())
         pending.put(Progress({"progress": 10_000}))
-    *events, _ = await waiting(pending)
+    *events, _ = await drain(pending)
     assert events.count(QuestionWaits()) == 1
     steps = [event.params["progress"] for event in events if isinstance(event, Progress)]
     assert steps == sorted(steps)
@@ -91,12 +91,12 @@ async def test_of_too_much_progress_the_newest_is_kept_and_no_question_is_lost(p
 
 
 @pytest.mark.requirement("relay.bounded")
-async def test_what_waits_is_bounded_in_bytes(pending: PendingRequest) -> None:
+async def test_the_size_of_waiting_events_is_limited(pending: PendingRequest) -> None:
     flood(pending, 100, "x" * MB)
     for _ in range(100):
         pending.put(Notice("notifications/message", {"data": "x" * MB}))
     flood(pending, 200, "x" * MB)
-    *events, _ = await waiting(pending)
+    *events, _ = await drain(pending)
     texts = [event.params.get("message") or event.params["data"] for event in events]
     assert sum(map(len, texts)) <= MAX_EVENT_BYTES + 2 * MB
     assert events[-1].params["progress"] == 199
@@ -111,7 +111,7 @@ async def test_notifications_that_are_dropped_are_counted(
     caplog.set_level(logging.INFO)
     for number in range(MAX_EVENTS + 5):
         pending.put(Notice("notifications/message", {"data": number}))
-    assert len(await waiting(pending)) == MAX_EVENTS + 1
+    assert len(await drain(pending)) == MAX_EVENTS + 1
     await pending.aclose()
     assert "notifications dropped during a call, because its client reads too slowly: 5" in caplog.text
 
@@ -121,7 +121,7 @@ async def test_a_response_reaches_its_caller_even_if_its_observer_fails(
     pending: PendingRequest, caplog: pytest.LogCaptureFixture
 ) -> None:
     ended: list[bool] = []
-    pending.on_answer, pending.at_end = nobody, lambda: ended.append(True)
+    pending.on_answer, pending.at_end = fail_if_called, lambda: ended.append(True)
     pending.channel.receive(Response(pending.identity, {"content": []}))
     with anyio.fail_after(CEILING):
         assert await pending.result() == {"content": []}
@@ -130,7 +130,7 @@ async def test_a_response_reaches_its_caller_even_if_its_observer_fails(
 
 
 @pytest.mark.requirement("relay.time_limit")
-async def test_the_time_of_a_call_stands_still_while_a_person_is_asked_whatever_is_said_meanwhile(
+async def test_the_timeout_of_a_call_is_paused_while_a_person_is_asked(
     pending: PendingRequest,
 ) -> None:
     pending.expect(60)
@@ -144,7 +144,7 @@ async def test_the_time_of_a_call_stands_still_while_a_person_is_asked_whatever_
 
 
 @pytest.mark.requirement("relay.time_limit")
-async def test_progress_gives_a_call_more_time_though_nobody_has_taken_it(
+async def test_progress_extends_the_timeout_of_a_call_even_if_nobody_reads_it(
     pending: PendingRequest,
 ) -> None:
     for count in (1, 2 * MAX_EVENTS):
@@ -159,14 +159,14 @@ async def test_progress_gives_a_call_more_time_though_nobody_has_taken_it(
 
 @pytest.fixture
 async def peer() -> AsyncGenerator[JsonRpcChannel]:
-    """A connection with an upstream that never answers."""
+    """A connection to an upstream that never answers."""
     writer = StdinWriter(os.open(os.devnull, os.O_WRONLY), on_lost=lambda: None)
-    yield JsonRpcChannel(writer, ignored, ignored)
+    yield JsonRpcChannel(writer, ignore, ignore)
     writer.close()
 
 
-async def abandoned(peer: JsonRpcChannel, client_key: str) -> int:
-    """A call that its client does not wait for any more; its id."""
+async def abandon(peer: JsonRpcChannel, client_key: str) -> int:
+    """Start a call, stop waiting for it, and return its id."""
     pending = await peer.start("tools/call", {}, client_key=client_key)
     await pending.aclose()
     return pending.identity
@@ -176,58 +176,58 @@ async def abandoned(peer: JsonRpcChannel, client_key: str) -> int:
 async def test_an_abandoned_call_that_is_never_answered_is_forgotten_after_a_time(
     peer: JsonRpcChannel, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    call = await abandoned(peer, "ada")
+    call = await abandon(peer, "ada")
     assert peer.has_abandoned_beside("bob")
     assert peer.has_abandoned_beside("")
     assert not peer.has_abandoned_beside("ada")
     assert peer.open_requests == 0
     peer.receive(Response(call, {}))
     assert not peer.has_abandoned_beside("bob")
-    call = await abandoned(peer, "")
+    call = await abandon(peer, "")
     assert peer.has_abandoned_beside("")
     peer.receive(Response(call, {}))
     monkeypatch.setattr(peers, "ABANDONED_SECONDS", 0.0)
-    await abandoned(peer, "ada")
+    await abandon(peer, "ada")
     assert not peer.has_abandoned_beside("bob")
 
 
 @pytest.mark.requirement("proxy.isolation.lists")
-async def test_no_client_makes_the_calls_forgotten_that_others_have_abandoned(peer: JsonRpcChannel) -> None:
-    of_ada = await abandoned(peer, "ada")
-    of_bob = [await abandoned(peer, "bob") for _ in range(peers.MAX_ABANDONED + 100)]
+async def test_no_client_can_displace_the_abandoned_calls_of_others(peer: JsonRpcChannel) -> None:
+    call_of_ada = await abandon(peer, "ada")
+    calls_of_bob = [await abandon(peer, "bob") for _ in range(peers.MAX_ABANDONED + 100)]
     assert peer.has_abandoned_beside("bob")
-    peer.receive(Response(of_ada, {}))
+    peer.receive(Response(call_of_ada, {}))
     assert not peer.has_abandoned_beside("bob")
-    for call in of_bob:
+    for call in calls_of_bob:
         peer.receive(Response(call, {}))
-    assert peer.has_abandoned_beside("ada"), "those that were too many count until their time is over"
+    assert peer.has_abandoned_beside("ada"), "calls beyond the limit count until their time is over"
 
 
 @pytest.mark.requirement("proxy.isolation.lists")
-async def test_abandoned_calls_of_more_clients_than_are_told_apart_count_for_everybody(peer: JsonRpcChannel) -> None:
+async def test_abandoned_calls_beyond_the_maximum_number_of_clients_count_for_all_clients(peer: JsonRpcChannel) -> None:
     count = 2 * peers.MAX_ABANDONED + 1
-    calls = [await abandoned(peer, f"client {number}") for number in range(count)]
+    calls = [await abandon(peer, f"client {number}") for number in range(count)]
     for call in calls[:-1]:
         peer.receive(Response(call, {}))
     assert peer.has_abandoned_beside(f"client {count - 1}")
 
 
 @pytest.mark.requirement("stdio.slow_reader.questions")
-async def test_a_question_to_a_client_that_does_not_read_waits_and_leaves_nothing_when_it_is_taken_back() -> None:
+async def test_a_question_to_a_client_that_does_not_read_waits_and_leaves_nothing_if_it_is_withdrawn() -> None:
     outgoing = OutgoingLines(lambda: None, Backpressure())
     dispatcher = Dispatcher(outgoing, on_resume=lambda: None)
     async with anyio.create_task_group() as tasks:
-        tasks.start_soon(dispatcher.run, nobody, nobody)
+        tasks.start_soon(dispatcher.run, fail_if_called, fail_if_called)
         await dispatcher.notify("notifications/message", {"data": "x"})
         outgoing.put(b"x" * OUTGOING_BYTES)
-        full = outgoing.size
+        full_size = outgoing.size
         for _ in range(10):
             with anyio.move_on_after(0.01):
                 await dispatcher.request("elicitation/create", {"message": "x" * MB})
-        assert outgoing.size == full
+        assert outgoing.size == full_size
         tasks.start_soon(dispatcher.request, "elicitation/create", {"message": "who?"})
         await anyio.wait_all_tasks_blocked()
-        outgoing.written(full)
+        outgoing.written(full_size)
         await anyio.wait_all_tasks_blocked()
         assert b"who?" in b"".join(outgoing.next_pieces())
         tasks.cancel_scope.cancel()
@@ -243,10 +243,10 @@ async def test_a_malformed_answer_fails_its_question_however_its_id_is_written(i
 
 
 @pytest.mark.requirement("upstream.challenge")
-async def test_a_request_that_fails_for_want_of_a_login_says_how_the_server_wants_it(pending: PendingRequest) -> None:
+async def test_a_request_that_fails_for_lack_of_a_login_carries_the_servers_challenge(pending: PendingRequest) -> None:
     challenge = Challenge(403, ('Bearer error="insufficient_scope", scope="write"',))
     pending.channel.receive(unusable(pending.identity, "it requires a token or a login (HTTP status 403)", challenge))
-    with pytest.raises(UnusableAnswerError) as failed:
+    with pytest.raises(UnusableAnswerError) as error:
         await pending.result()
-    assert failed.value.challenge == challenge
-    assert "insufficient_scope" not in f"{failed.value!r} {failed.value.reason} {failed.value.challenge!r}"
+    assert error.value.challenge == challenge
+    assert "insufficient_scope" not in f"{error.value!r} {error.value.reason} {error.value.challenge!r}"

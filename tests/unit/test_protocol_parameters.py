@@ -1,4 +1,4 @@
-"""What is known of the protocol without its models is what they say."""
+"""Checks of the protocol that work without the SDK's models agree with these models."""
 
 from __future__ import annotations
 
@@ -18,7 +18,11 @@ from server.protocol.revisions import decode_header, encode_header
 from tests.tables import each_of
 
 ABOUT = {"name": "t", "version": "1"}
-COPIED = ("_PROTOCOL_VERSIONS", "_HANDSHAKE_VERSION", "_META_KEY")  # ends of names that are copied from the SDK
+COPIED_SUFFIXES = (
+    "_PROTOCOL_VERSIONS",
+    "_HANDSHAKE_VERSION",
+    "_META_KEY",
+)  # suffixes of constants that are copied from the SDK
 ENVELOPE: dict[str, Any] = {
     revisions.PROTOCOL_VERSION_META_KEY: "2026-07-28",
     revisions.CLIENT_CAPABILITIES_META_KEY: {"elicitation": {"form": {}}, "roots": {"listChanged": True}},
@@ -82,20 +86,24 @@ def is_refused(method: str, version: str, params: Any) -> bool:
 
 @pytest.mark.requirement("protocol.parameters")
 @each_of("method, version", sorted(CLIENT_REQUESTS))
-def test_parameters_are_refused_where_the_models_of_the_protocol_refuse_them(method: str, version: str) -> None:
+def test_parameters_are_refused_exactly_if_the_models_of_the_sdk_refuse_them(method: str, version: str) -> None:
     for params in PARAMS:
-        given: Any = params
+        request_params: Any = params
         fields = cast("dict[str, Any]", params or {})
         meta: Any = fields.get("_meta") or {}
-        if version == "2026-07-28" and isinstance(meta, dict):  # else it would be of no revision
-            given = {**fields, "_meta": {**ENVELOPE, **cast("dict[str, Any]", meta)}}
-        assert is_refused(method, version, given) is is_refused_by_models(method, version, given), params
+        if version == "2026-07-28" and isinstance(meta, dict):  # otherwise the request has no revision
+            request_params = {**fields, "_meta": {**ENVELOPE, **cast("dict[str, Any]", meta)}}
+        assert is_refused(method, version, request_params) is is_refused_by_models(method, version, request_params), (
+            params
+        )
 
 
 @pytest.mark.requirement("protocol.parameters")
-@each_of("name", [name for name in vars(revisions) if name.endswith(COPIED) and name != "SUBSCRIPTION_ID_META_KEY"])
+@each_of(
+    "name", [name for name in vars(revisions) if name.endswith(COPIED_SUFFIXES) and name != "SUBSCRIPTION_ID_META_KEY"]
+)
 def test_revisions_and_keys_are_those_of_the_sdk(name: str) -> None:
-    assert getattr(revisions, name) == getattr(mcp_types, name, None) or getattr(mcp_types.version, name)
+    assert getattr(revisions, name) == (getattr(mcp_types, name, None) or getattr(mcp_types.version, name))
 
 
 @pytest.mark.requirement("protocol.parameters")
@@ -106,7 +114,7 @@ def test_codes_are_those_of_the_sdk(name: str) -> None:
 
 @pytest.mark.requirement("protocol.parameters")
 @each_of(
-    "announced, known",
+    "capabilities, expected",
     [
         ({"elicitation": {}}, {"elicitation": {}}),
         ({"elicitation": {}, "unknown": {}}, {"elicitation": {}}),
@@ -117,15 +125,13 @@ def test_codes_are_those_of_the_sdk(name: str) -> None:
         ([], None),
     ],
 )
-def test_of_capabilities_what_is_malformed_is_not_announced_and_what_is_unknown_does_not_pass(
-    announced: Any, known: Any
-) -> None:
-    assert capabilities_of(announced) == known
+def test_malformed_and_unknown_capabilities_are_ignored(capabilities: Any, expected: Any) -> None:
+    assert capabilities_of(capabilities) == expected
 
 
 @pytest.mark.requirement("protocol.parameters")
 @each_of("value", ["plain", "", " edge", "übung", "=?base64?eA==?=", "a\nb", "a b"])
-def test_what_a_header_cannot_hold_goes_through_it_in_base64(value: str) -> None:
+def test_values_that_a_header_cannot_contain_are_encoded_in_base64(value: str) -> None:
     header = encode_header(value)
     assert header.isascii()
     assert header == header.strip()
@@ -135,16 +141,16 @@ def test_what_a_header_cannot_hold_goes_through_it_in_base64(value: str) -> None
 
 @pytest.mark.requirement("protocol.parameters")
 @each_of("header", [None, "=?base64?eB==?=", "=?base64?*?=", "=?base64?/w==?="])
-def test_a_header_that_is_encoded_in_another_way_has_no_value(header: str | None) -> None:
+def test_a_header_with_an_invalid_encoding_has_no_value(header: str | None) -> None:
     assert decode_header(header) is None
 
 
 @pytest.mark.requirement("protocol.parameters")
 @each_of("info, name", [(ABOUT, "t 1"), ({}, ""), ({"name": "t"}, ""), ({"name": ["t"] * 1_000, "version": "1"}, "")])
-def test_a_client_whose_name_is_no_text_has_none(info: dict[str, Any], name: str) -> None:
+def test_a_client_with_an_invalid_name_has_no_display_name(info: dict[str, Any], name: str) -> None:
     assert display_name(info) == name
 
 
 @pytest.mark.requirement("project.start-imports")
-def test_the_version_that_is_told_is_that_of_the_package() -> None:
+def test_the_version_constant_is_that_of_the_package() -> None:
     assert metadata.version("coretools-mcp") == VERSION

@@ -1,4 +1,4 @@
-"""What the dashboard shows of a call's arguments."""
+"""The arguments of calls on the dashboard hide secrets."""
 
 from __future__ import annotations
 
@@ -15,10 +15,12 @@ LONG = "hunter2 " * 1_000
 
 
 @pytest.mark.requirement("dashboard.pages.secrets")
-@pytest.mark.parametrize("given", [{"password": LONG, "path": "x"}, {"env": {"API_TOKEN": LONG}}, {"api_key": LONG}])
-async def test_a_long_secret_is_hidden_because_of_the_name_of_its_argument(given: dict[str, object]) -> None:
+@pytest.mark.parametrize(
+    "arguments", [{"password": LONG, "path": "x"}, {"env": {"API_TOKEN": LONG}}, {"api_key": LONG}]
+)
+async def test_a_long_secret_is_hidden_because_of_the_name_of_its_argument(arguments: dict[str, object]) -> None:
     calls = RecentCalls()
-    params = {"name": "write_file", "arguments": given}
+    params = {"name": "write_file", "arguments": arguments}
     context: Any = SimpleNamespace(
         method="tools/call", params=params, connection=SimpleNamespace(client_name="a client")
     )
@@ -27,7 +29,7 @@ async def test_a_long_secret_is_hidden_because_of_the_name_of_its_argument(given
         return {"content": []}
 
     await calls(context, answer)
-    shown = calls.calls[0].arguments()
-    assert next(iter(json.loads(shown))) == next(iter(given))
-    assert "[hidden]" in shown
-    assert "hunter2" not in shown
+    text = calls.calls[0].arguments()
+    assert next(iter(json.loads(text))) == next(iter(arguments))
+    assert "[hidden]" in text
+    assert "hunter2" not in text

@@ -1,4 +1,4 @@
-"""The registry: names, aliases, order, sources, change events."""
+"""The tool registry: names, aliases, order, sources, change events."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def registry() -> ToolRegistry:
 @pytest.mark.requirement("registry.names")
 @pytest.mark.requirement("protocol.unknown_tool")
 @pytest.mark.parametrize(
-    ("name", "published"),
+    ("name", "expected"),
     [
         ("read_file", "read_file"),
         ("ReadFileTool", "read_file"),
@@ -48,29 +48,29 @@ def registry() -> ToolRegistry:
     ],
 )
 def test_a_tool_is_found_by_its_name_and_by_the_names_of_both_systems(
-    name: str, published: str, registry: ToolRegistry
+    name: str, expected: str, registry: ToolRegistry
 ) -> None:
-    assert registry.get_tool(name).name == published
+    assert registry.get_tool(name).name == expected
 
 
 @pytest.mark.requirement("protocol.unknown_tool")
 @pytest.mark.parametrize(
     ("name", "first"), [("read_files", "read_file"), ("sh", "run_shell_command"), ("READFILE", "read_file")]
 )
-def test_an_unknown_name_proposes_up_to_three_near_ones_what_it_means_elsewhere_first(
+def test_an_unknown_name_gets_up_to_three_suggestions_with_its_meaning_elsewhere_first(
     name: str, first: str, registry: ToolRegistry
 ) -> None:
-    with pytest.raises(ToolNotRegisteredError) as caught:
+    with pytest.raises(ToolNotRegisteredError) as error:
         registry.get_tool(name)
-    assert 1 <= len(caught.value.nearest) <= 3
-    assert caught.value.nearest[0] == first
+    assert 1 <= len(error.value.nearest) <= 3
+    assert error.value.nearest[0] == first
 
 
 @pytest.mark.requirement("protocol.unknown_tool")
-def test_where_no_name_is_near_none_is_proposed(registry: ToolRegistry) -> None:
-    with pytest.raises(ToolNotRegisteredError, match="List the tools") as caught:
+def test_if_no_name_is_near_none_is_suggested(registry: ToolRegistry) -> None:
+    with pytest.raises(ToolNotRegisteredError, match="List the tools") as error:
         registry.get_tool("xyzzy")
-    assert caught.value.nearest == ()
+    assert error.value.nearest == ()
 
 
 @pytest.mark.requirement("registry.names")
@@ -84,16 +84,16 @@ def test_declarations_are_listed_in_a_stable_order_without_aliases(registry: Too
 
 
 @pytest.mark.requirement("registry.change")
-def test_listeners_are_told_of_changes_and_of_nothing_else(registry: ToolRegistry) -> None:
-    told: list[int] = []
-    registry.on_change(lambda: told.append(1))
+def test_listeners_are_called_only_for_changes(registry: ToolRegistry) -> None:
+    calls: list[int] = []
+    registry.on_change(lambda: calls.append(1))
     registry.replace_source("a", [upstream_tool("a__x")])
     registry.replace_source("a", [upstream_tool("a__x")])
-    assert len(told) == 1
+    assert len(calls) == 1
     registry.replace_source("a", [upstream_tool("a__x", "another description")])
     registry.replace_source("a", [])
     registry.replace_source("a", [])
-    assert len(told) == 3
+    assert len(calls) == 3
 
 
 @pytest.mark.requirement("registry.change")
@@ -110,11 +110,11 @@ def test_a_built_in_tool_keeps_its_name(registry: ToolRegistry) -> None:
 
 
 @pytest.mark.requirement("registry.change")
-def test_listing_and_calling_agree_on_whose_tool_a_name_is(registry: ToolRegistry) -> None:
+def test_listing_and_calling_agree_on_the_owner_of_a_name(registry: ToolRegistry) -> None:
     for source in ("first", "second"):
         registry.declare_source(source)
     registry.replace_source("second", [upstream_tool("shared", "of the second")])
     registry.replace_source("first", [upstream_tool("shared", "of the first")])
-    listed = [tool for tool in registry.get_all_tools() if tool.name == "shared"]
-    assert [tool.description for tool in listed] == ["of the first"]
-    assert registry.get_tool("shared") is listed[0]
+    tools = [tool for tool in registry.get_all_tools() if tool.name == "shared"]
+    assert [tool.description for tool in tools] == ["of the first"]
+    assert registry.get_tool("shared") is tools[0]

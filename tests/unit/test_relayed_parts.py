@@ -1,4 +1,4 @@
-"""Small parts of what is between a client and an upstream: who may keep calls open, which URIs are a skill's."""
+"""Small parts of the relay: questions, suspended calls, URIs of skills, long lines, and counts of questions."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import pytest
 from server.clients.client_request import Exchange
 from server.protocol.json_rpc import MCPError
 from server.questions.client_confirmer import AskedQuestions
-from server.upstreams.relay.relayed_results import _in_lines  # pyright: ignore[reportPrivateUsage] - as it is called
+from server.upstreams.relay.relayed_results import _in_lines  # pyright: ignore[reportPrivateUsage] - tested directly
 from server.upstreams.relay.request_relay import SuspendedCall, SuspendedCalls
 from server.upstreams.relay.upstream_resources import skill_uris
 from server.upstreams.session.upstream_questions import (
@@ -21,14 +21,14 @@ from server.upstreams.session.upstream_questions import (
     SessionQuestions,
 )
 
-NOTHING: Any = cast("Any", None)
-"""What is not looked at here."""
-ASKED: dict[str, Any] = {"message": "which?", "requestedSchema": {"type": "object", "properties": {}}}
-ANSWERED = {"action": "decline"}
+UNUSED: Any = cast("Any", None)
+"""An argument that the test does not use."""
+QUESTION: dict[str, Any] = {"message": "which?", "requestedSchema": {"type": "object", "properties": {}}}
+ANSWER = {"action": "decline"}
 
 
-class Way:
-    """Stands for a request of a client, which may be over, and for an upstream, which keeps the answer it gets."""
+class RequestAndUpstream:
+    """Acts as a client's request, which may have ended, and as an upstream, which records the answers that it gets."""
 
     def __init__(self, *, is_over: bool = False) -> None:
         self.is_over = is_over
@@ -38,36 +38,36 @@ class Way:
         del params
         if self.is_over:
             raise MCPError(-32600, f"{method} after the response")
-        return ANSWERED
+        return ANSWER
 
     async def answer(self, identity: Any, response: Any) -> None:
         self.told.append((identity, response))
 
     def paused_clock(self) -> AbstractContextManager[None]:
-        """Nothing is measured here."""
+        """Return a context that does nothing."""
         return nullcontext()
 
 
-def asked_in(way: Way) -> InFlightCall:
-    """A call of a client that is asked within it."""
+def call_of(request: RequestAndUpstream) -> InFlightCall:
+    """Return a call during which its client can be asked."""
     capabilities: dict[str, Any] = {"elicitation": {"form": {}}}
-    exchange = Exchange(cast("Any", way), {}, "2025-11-25", capabilities, "", None)
-    return InFlightCall(cast("Any", way), exchange)
+    exchange = Exchange(cast("Any", request), {}, "2025-11-25", capabilities, "", None)
+    return InFlightCall(cast("Any", request), exchange)
 
 
 @pytest.mark.requirement("relay.questions")
 @pytest.mark.anyio
-async def test_a_question_is_asked_within_another_call_if_the_first_one_ends_before() -> None:
-    options = SessionOptions("up", NOTHING, {}, 60, NOTHING, NOTHING)
-    upstream = Way()
+async def test_a_question_is_asked_during_another_call_if_the_first_one_has_ended() -> None:
+    options = SessionOptions("up", UNUSED, {}, 60, UNUSED, UNUSED)
+    upstream = RequestAndUpstream()
     async with anyio.create_task_group() as tasks:
         questions = SessionQuestions(options, cast("Any", upstream), BoundedTasks("up", tasks))
-        over, open_one = asked_in(Way(is_over=True)), asked_in(Way())
-        questions.begin(over)
-        questions.begin(open_one)
-        questions.receive(1, "elicitation/create", ASKED)
-        questions.end(over)
-    assert upstream.told == [(1, ANSWERED)]
+        ended_call, open_call = call_of(RequestAndUpstream(is_over=True)), call_of(RequestAndUpstream())
+        questions.begin(ended_call)
+        questions.begin(open_call)
+        questions.receive(1, "elicitation/create", QUESTION)
+        questions.end(ended_call)
+    assert upstream.told == [(1, ANSWER)]
 
 
 @pytest.mark.requirement("proxy.suspended.share")
@@ -76,22 +76,22 @@ async def test_a_question_is_asked_within_another_call_if_the_first_one_ends_bef
     ("owners", "rooms"),
     [("ab", "abcd"), ("aaa", "bcd"), ("aaab", "bcd"), ("aabb", "cd"), ("aabc", "d"), ("abcd", "")],
 )
-async def test_who_has_less_gets_room_from_who_has_the_most(
+async def test_clients_with_few_suspended_calls_displace_those_of_the_client_with_the_most(
     owners: str, rooms: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("server.upstreams.relay.request_relay.MAX_SUSPENDED", 4)
     monkeypatch.setattr("server.upstreams.relay.request_relay.MAX_OF_ONE", 3)
     calls = SuspendedCalls(60)
     for owner in owners:
-        call = InFlightCall(NOTHING, NOTHING)
-        name = calls.add(SuspendedCall(owner, NOTHING, call, []))
+        call = InFlightCall(UNUSED, UNUSED)
+        name = calls.add(SuspendedCall(owner, UNUSED, call, []))
         assert call.is_suspended
         assert calls.take(name, f"not {owner}") is None
     assert "".join(owner for owner in "abcd" if calls.has_room(owner)) == rooms
 
 
 @pytest.mark.requirement("skills.relayed")
-def test_a_skill_is_its_uri_its_files_and_the_folders_around_them() -> None:
+def test_the_uris_of_a_skill_are_its_own_its_files_and_their_folders() -> None:
     files: list[Any] = [{"uri": "skill://a/b/c.md"}, {"uri": 1}, "x", {"uri": "other://z/y"}]
     assert skill_uris({"uri": "skill://a/SKILL.md", "resources": files}) == [
         "skill://a/SKILL.md",
@@ -118,10 +118,10 @@ def test_long_lines_are_split_at_the_last_blank_that_leaves_at_least_half_of_one
 
 
 @pytest.mark.requirement("metrics.questions")
-def test_a_question_is_open_until_it_is_answered_or_given_up() -> None:
-    asked = AskedQuestions()
-    with asked:
-        assert (asked.asked, asked.open, asked.answered) == (1, 1, 0)
-    with pytest.raises(TimeoutError), asked:
+def test_a_question_counts_as_open_until_it_is_answered_or_abandoned() -> None:
+    questions = AskedQuestions()
+    with questions:
+        assert (questions.asked, questions.open, questions.answered) == (1, 1, 0)
+    with pytest.raises(TimeoutError), questions:
         raise TimeoutError
-    assert (asked.asked, asked.open, asked.answered) == (2, 0, 1)
+    assert (questions.asked, questions.open, questions.answered) == (2, 0, 1)

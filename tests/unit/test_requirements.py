@@ -1,4 +1,4 @@
-"""Every requirement has a test that proves it, and every mark has its requirement."""
+"""Every requirement has a test that proves it, and every mark names a requirement."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ TESTS = Path(__file__).resolve().parents[1]
 CALL = ".requirement("
 
 ID = re.compile(r"[\w.-]+")
-"""One word, as `edit.ambiguous`."""
+"""One word, such as `edit.ambiguous`."""
 
 
 @cache
@@ -25,7 +25,7 @@ def _requirements() -> list[dict[str, object]]:
 
 
 def _marks(node: ast.AST) -> Iterator[ast.Call]:
-    """Every `pytest.mark.requirement(...)` at or below a node."""
+    """Yield every `pytest.mark.requirement(...)` at or below a node."""
     for inner in ast.walk(node):
         match inner:
             case ast.Call(func=ast.Attribute(attr="requirement", value=ast.Attribute(attr="mark"))):
@@ -34,8 +34,8 @@ def _marks(node: ast.AST) -> Iterator[ast.Call]:
                 pass
 
 
-def _carried(tree: ast.Module) -> Iterator[ast.Call]:
-    """The marks that some test carries: by a decorator (parameters included) or by the module's `pytestmark`."""
+def _effective_marks(tree: ast.Module) -> Iterator[ast.Call]:
+    """Yield the marks of tests: in decorators, in their parameters, or in the module's `pytestmark`."""
     for node in tree.body:
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and node.name.startswith("test_"):
             for decorator in node.decorator_list:
@@ -50,55 +50,55 @@ def _place(path: Path, call: ast.Call) -> str:
 
 @cache
 def _scan() -> tuple[dict[str, str], list[str]]:
-    """The ids in use with a place of each, and the marks that prove nothing."""
-    used: dict[str, str] = {}
-    idle: list[str] = []
+    """Return the ids in use with one place of each, and the marks that belong to no test."""
+    places: dict[str, str] = {}
+    idle_marks: list[str] = []
     for path in sorted(TESTS.rglob("*.py")):
         text = path.read_text(encoding="utf-8")
         if CALL not in text:
             continue
         tree = ast.parse(text)
-        carried = set(_carried(tree)) if path.name.startswith("test_") else set[ast.Call]()
-        # Where there are no more of them, none is looked for elsewhere: that takes longer than all the rest.
-        for call in carried if text.count(CALL) == len(carried) else _marks(tree):
+        effective = set(_effective_marks(tree)) if path.name.startswith("test_") else set[ast.Call]()
+        # Search the whole file only if it has other marks: the search takes longer than everything else.
+        for call in effective if text.count(CALL) == len(effective) else _marks(tree):
             match call.args:
-                case [ast.Constant(value=str(name))] if call in carried:
-                    used.setdefault(name, _place(path, call))
+                case [ast.Constant(value=str(name))] if call in effective:
+                    places.setdefault(name, _place(path, call))
                 case _:
-                    idle.append(_place(path, call))
-    return used, idle
+                    idle_marks.append(_place(path, call))
+    return places, idle_marks
 
 
 @pytest.mark.requirement("project.tests")
-def test_each_requirement_has_an_id_of_its_own_a_source_and_one_sentence() -> None:
+def test_each_requirement_has_a_unique_id_a_source_and_one_sentence() -> None:
     flaws: list[str] = []
-    seen: set[object] = set()
+    ids: set[object] = set()
     for entry in _requirements():
         name, source, text = (entry.get(key) for key in ("id", "source", "text"))
         if set(entry) != {"id", "source", "text"} or not (isinstance(name, str) and ID.fullmatch(name)):
-            flaws.append(f"{entry}: needs exactly id, source and text; an id is one word, as `edit.ambiguous`")
-        if name in seen:
-            flaws.append(f"{name}: stands there twice")
+            flaws.append(f"{entry}: needs exactly id, source and text; an id is one word, such as `edit.ambiguous`")
+        if name in ids:
+            flaws.append(f"{name}: occurs twice")
         if not source or not (isinstance(text, str) and text.endswith(".") and "\n" not in text):
             flaws.append(f"{name}: needs a source and one sentence")
-        seen.add(name)
+        ids.add(name)
     assert flaws == []
 
 
 @pytest.mark.requirement("project.tests")
 def test_every_requirement_has_a_test() -> None:
-    used, _ = _scan()
-    assert [entry["id"] for entry in _requirements() if entry["id"] not in used] == []
+    places, _ = _scan()
+    assert [entry["id"] for entry in _requirements() if entry["id"] not in places] == []
 
 
 @pytest.mark.requirement("project.tests")
 def test_every_mark_has_its_requirement() -> None:
-    used, _ = _scan()
-    known = {entry["id"] for entry in _requirements()}
-    assert {name: place for name, place in used.items() if name not in known} == {}
+    places, _ = _scan()
+    ids = {entry["id"] for entry in _requirements()}
+    assert {name: place for name, place in places.items() if name not in ids} == {}
 
 
 @pytest.mark.requirement("project.tests")
-def test_every_mark_is_carried_by_a_test_and_spelled_out() -> None:
-    _, idle = _scan()
-    assert idle == []
+def test_every_mark_belongs_to_a_test_and_has_a_literal_id() -> None:
+    _, idle_marks = _scan()
+    assert idle_marks == []

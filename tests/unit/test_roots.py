@@ -1,4 +1,4 @@
-"""Which folders are the workspace: the operator's, the client's, or the working folder."""
+"""Which folders are the workspace: those of the operator, those of the client, or the working folder."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from tools.contract.tool_errors import ToolError, ToolErrorType
 
 
 def policy(*roots: Path, intersect: bool = False) -> WorkspacePolicy:
-    named = tuple(str(root) for root in roots)
-    settings = WorkspaceSettings(roots=named, client_roots="intersect" if intersect else "fallback")
+    paths = tuple(str(root) for root in roots)
+    settings = WorkspaceSettings(roots=paths, client_roots="intersect" if intersect else "fallback")
     return WorkspacePolicy(settings, lambda _roots, _rights: None)
 
 
@@ -27,52 +27,52 @@ def test_without_any_root_the_working_folder_is_the_workspace(root: Path, monkey
 
 @pytest.mark.requirement("roots.client")
 @pytest.mark.parametrize("place", ["/", "home", "installation"])
-def test_a_home_the_top_and_an_installation_are_never_taken_by_themselves(
+def test_a_home_the_root_folder_and_an_installation_are_never_the_default_workspace(
     place: str, root: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("HOME", str(root))
     monkeypatch.chdir({"/": "/", "home": str(root), "installation": sys.prefix}[place])
-    with pytest.raises(ToolError, match="--workspace") as caught:
+    with pytest.raises(ToolError, match="--workspace") as error:
         policy().workspace(ClientRoots()).locate("a.txt")
-    assert caught.value.code is ToolErrorType.NO_WORKSPACE
+    assert error.value.code is ToolErrorType.NO_WORKSPACE
 
 
 @pytest.mark.requirement("roots.operator")
-def test_an_empty_intersection_keeps_nothing_and_says_why(root: Path, tmp_path: Path) -> None:
-    narrowed = policy(root, intersect=True)
-    with pytest.raises(ToolError, match="intersect") as caught:
-        narrowed.workspace(ClientRoots((str(tmp_path / "elsewhere"),))).locate("a")
-    assert caught.value.code is ToolErrorType.NO_WORKSPACE
+def test_an_empty_intersection_leaves_no_workspace_and_says_why(root: Path, tmp_path: Path) -> None:
+    intersection = policy(root, intersect=True)
+    with pytest.raises(ToolError, match="intersect") as error:
+        intersection.workspace(ClientRoots((str(tmp_path / "elsewhere"),))).locate("a")
+    assert error.value.code is ToolErrorType.NO_WORKSPACE
 
 
 @pytest.mark.requirement("roots.operator")
 def test_an_intersection_is_the_smaller_folder_of_each_pair(root: Path) -> None:
     (root / "part").mkdir()
-    narrowed = policy(root, intersect=True)
-    assert narrowed.workspace(ClientRoots((str(root / "part"),))).roots == (str(root / "part"),)
-    assert narrowed.workspace(ClientRoots((str(root.parent),))).roots == (str(root),)
-    assert narrowed.workspace(ClientRoots((str(root),))).roots == (str(root),)
-    assert narrowed.workspace(ClientRoots()).roots == (str(root),)
+    intersection = policy(root, intersect=True)
+    assert intersection.workspace(ClientRoots((str(root / "part"),))).roots == (str(root / "part"),)
+    assert intersection.workspace(ClientRoots((str(root.parent),))).roots == (str(root),)
+    assert intersection.workspace(ClientRoots((str(root),))).roots == (str(root),)
+    assert intersection.workspace(ClientRoots()).roots == (str(root),)
 
 
 @pytest.mark.requirement("roots.client")
 @pytest.mark.parametrize("roots", [None, ClientRoots(problem="They are no folders.")])
 @pytest.mark.parametrize("intersect", [True, False])
-def test_roots_that_are_announced_and_unusable_are_never_replaced_by_the_working_folder(
+def test_unusable_roots_of_a_client_are_never_replaced_by_the_working_folder(
     roots: ClientRoots | None, intersect: bool, root: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(root)
-    chosen = policy(root, intersect=True) if intersect else policy()
-    with pytest.raises(ToolError) as caught:
-        chosen.workspace(roots).locate("a.txt")
-    assert caught.value.code is ToolErrorType.NO_WORKSPACE
+    workspace_policy = policy(root, intersect=True) if intersect else policy()
+    with pytest.raises(ToolError) as error:
+        workspace_policy.workspace(roots).locate("a.txt")
+    assert error.value.code is ToolErrorType.NO_WORKSPACE
 
 
 @pytest.mark.requirement("roots.client")
-def test_a_working_folder_that_is_gone_is_told(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    gone = root / "gone"
-    gone.mkdir()
-    monkeypatch.chdir(gone)
-    gone.rmdir()
+def test_a_deleted_working_folder_is_reported(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = root / "gone"
+    folder.mkdir()
+    monkeypatch.chdir(folder)
+    folder.rmdir()
     with pytest.raises(ToolError, match="no longer exists"):
         policy().workspace(ClientRoots()).locate("a.txt")

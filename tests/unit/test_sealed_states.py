@@ -1,4 +1,4 @@
-"""States that several replicas seal and open: each counts once, for its purpose, within its time."""
+"""States that replicas seal and open: each is valid once, for its purpose, for a limited time."""
 
 from __future__ import annotations
 
@@ -25,10 +25,12 @@ from tests.valkey_servers import ValkeyServer, valkey_server
 pytestmark = pytest.mark.anyio
 
 OLD, NEW = b"o" * 32, b"n" * 32
-AHEAD = 60.0  # seconds that a clock is off, more than hosts may differ
+AHEAD = 60.0  # a difference between clocks that is larger than allowed, in seconds
 
 
-def of(*secrets: bytes, store: Store | None = None, now: float = 1_000.0, purpose: str = "question") -> SealedStates:
+def sealed_states(
+    *secrets: bytes, store: Store | None = None, now: float = 1_000.0, purpose: str = "question"
+) -> SealedStates:
     return SealedStates(purpose, 300, Replica("one", store or MemoryStore(), secrets), clock=lambda: now)
 
 
@@ -37,28 +39,28 @@ async def opens(states: SealedStates, state: str) -> bool:
 
 
 @pytest.mark.requirement("store.keys")
-async def test_keys_are_replaced_one_after_the_other_and_no_state_is_lost() -> None:
+async def test_keys_can_be_rotated_without_losing_a_state() -> None:
     store = MemoryStore()
     steps = [(OLD,), (OLD, NEW), (NEW, OLD), (NEW,)]
     for before, after in pairwise(steps):
         for sealing, opening in ((before, after), (after, before)):
-            state = of(*sealing, store=store).seal("action", "token:ada")
-            assert await opens(of(*opening, store=store), state)
-    assert not await opens(of(NEW, store=store), of(OLD, store=store).seal("action", "token:ada"))
+            state = sealed_states(*sealing, store=store).seal("action", "token:ada")
+            assert await opens(sealed_states(*opening, store=store), state)
+    assert not await opens(sealed_states(NEW, store=store), sealed_states(OLD, store=store).seal("action", "token:ada"))
 
 
 @pytest.mark.requirement("store.keys")
-async def test_a_state_for_one_purpose_is_none_for_another_one() -> None:
+async def test_a_state_for_one_purpose_is_invalid_for_another() -> None:
     store = MemoryStore()
-    state = of(OLD, store=store).seal("action", "token:ada", {"task": 1})
-    assert of(OLD, store=store, purpose="task").read(state, "action", "token:ada") is None
-    assert not await opens(of(OLD, store=store, purpose="relayed request"), state)
-    assert await opens(of(OLD, store=store), state)
+    state = sealed_states(OLD, store=store).seal("action", "token:ada", {"task": 1})
+    assert sealed_states(OLD, store=store, purpose="task").read(state, "action", "token:ada") is None
+    assert not await opens(sealed_states(OLD, store=store, purpose="relayed request"), state)
+    assert await opens(sealed_states(OLD, store=store), state)
 
 
 @pytest.mark.requirement("store.keys")
-async def test_a_state_counts_for_its_action_and_its_client_alone() -> None:
-    states = of(OLD)
+async def test_a_state_is_valid_only_for_its_action_and_its_client() -> None:
+    states = sealed_states(OLD)
     state = states.seal("action", "token:ada", {"task": 1})
     for action, client in (("other", "token:ada"), ("action", "token:bob"), ("action", "")):
         assert states.read(state, action, client) is None
@@ -66,84 +68,84 @@ async def test_a_state_counts_for_its_action_and_its_client_alone() -> None:
 
 
 @pytest.mark.requirement("store.keys")
-async def test_a_state_that_is_written_in_another_way_with_the_same_meaning_is_refused() -> None:
-    states = of(OLD)
-    sealed = (states.seal("action", "token:ada", {"a": "x" * size}) for size in range(48))
-    state = next(each for each in sealed if each.endswith("="))
+async def test_a_state_in_another_base64_spelling_is_refused() -> None:
+    states = sealed_states(OLD)
+    texts = (states.seal("action", "token:ada", {"a": "x" * size}) for size in range(48))
+    state = next(text for text in texts if text.endswith("="))
     bare = state.rstrip("=")
     unused_bits = f"{bare[:-1]}{chr(ord(bare[-1]) + 1)}{state[len(bare) :]}"
-    same = [unused_bits, f" {state}", f"{state}\n"]
-    assert {urlsafe_b64decode(each) for each in same} == {urlsafe_b64decode(state)}
-    assert [each for each in same if states.read(each, "action", "token:ada") is not None] == []
+    variants = [unused_bits, f" {state}", f"{state}\n"]
+    assert {urlsafe_b64decode(text) for text in variants} == {urlsafe_b64decode(state)}
+    assert [text for text in variants if states.read(text, "action", "token:ada") is not None] == []
     assert states.read(state, "action", "token:ada") is not None
 
 
 @pytest.mark.requirement("store.keys")
-async def test_replicas_without_keys_open_nothing_of_each_other() -> None:
+async def test_replicas_without_shared_keys_cannot_open_each_others_states() -> None:
     store = MemoryStore()
-    one, other = (SealedStates("question", 300, Replica(name, store)) for name in ("one", "other"))
-    state = one.seal("action", "token:ada")
-    assert not await opens(other, state)
-    assert await opens(one, state)
+    first, second = (SealedStates("question", 300, Replica(name, store)) for name in ("one", "other"))
+    state = first.seal("action", "token:ada")
+    assert not await opens(second, state)
+    assert await opens(first, state)
 
 
 @pytest.mark.requirement("store.clocks")
 @pytest.mark.parametrize(("ahead", "counts"), [(30.0, True), (-25.0, True), (AHEAD, False)])
-async def test_a_clock_that_is_a_little_off_matters_nothing_and_one_far_ahead_is_refused(
+async def test_a_small_difference_between_clocks_is_tolerated_and_a_large_one_is_refused(
     ahead: float, counts: bool
 ) -> None:
     store = MemoryStore()
-    state = of(OLD, store=store, now=1_000.0 + ahead).seal("action", "token:ada")
-    assert await opens(of(OLD, store=store), state) is counts
+    state = sealed_states(OLD, store=store, now=1_000.0 + ahead).seal("action", "token:ada")
+    assert await opens(sealed_states(OLD, store=store), state) is counts
 
 
 @pytest.mark.requirement("store.clocks")
-async def test_a_state_ends_with_its_time_by_any_clock_of_the_replicas() -> None:
+async def test_a_state_expires_by_the_clock_of_every_replica() -> None:
     store = MemoryStore()
-    state = of(OLD, store=store).seal("action", "token:ada")
-    for after in (30.0, AHEAD):
-        assert not await opens(of(OLD, store=store, now=1_000.0 + 300 + after), state)
-    assert await opens(of(OLD, store=store, now=1_000.0 + 300 + 25), state)
+    state = sealed_states(OLD, store=store).seal("action", "token:ada")
+    for seconds in (30.0, AHEAD):
+        assert not await opens(sealed_states(OLD, store=store, now=1_000.0 + 300 + seconds), state)
+    assert await opens(sealed_states(OLD, store=store, now=1_000.0 + 300 + 25), state)
 
 
 @pytest.mark.requirement("store.clocks")
-async def test_a_state_that_was_used_counts_nowhere_again_whatever_the_clock_says() -> None:
+async def test_a_used_state_is_never_valid_again_whatever_the_clock_says() -> None:
     now = [1_000.0]
     store = MemoryStore(clock=lambda: now[0])
-    state = of(OLD, store=store).seal("action", "token:ada")
-    assert await opens(of(OLD, store=store), state)
-    for later in (0.0, 299.0, 329.0, 400.0, 3_000.0):
-        now[0] = 1_000.0 + later
-        assert not await opens(of(OLD, store=store, now=1_001.0), state)
+    state = sealed_states(OLD, store=store).seal("action", "token:ada")
+    assert await opens(sealed_states(OLD, store=store), state)
+    for seconds in (0.0, 299.0, 329.0, 400.0, 3_000.0):
+        now[0] = 1_000.0 + seconds
+        assert not await opens(sealed_states(OLD, store=store, now=1_001.0), state)
 
 
 @pytest.mark.requirement("store.forgotten")
-async def test_a_state_from_before_its_store_was_emptied_counts_nowhere() -> None:
-    state = of(OLD).seal("action", "token:ada")
-    assert not await opens(of(OLD), state)  # with a memory of its own
+async def test_a_state_from_before_the_store_was_emptied_is_invalid() -> None:
+    state = sealed_states(OLD).seal("action", "token:ada")
+    assert not await opens(sealed_states(OLD), state)  # each call makes a new, empty store
 
 
 @pytest.mark.requirement("store.away")
-async def test_a_state_whose_store_is_away_is_refused_and_counts_once_it_is_back(tmp_path: Path) -> None:
+async def test_states_are_refused_while_the_store_is_away_and_new_ones_are_valid_afterwards(tmp_path: Path) -> None:
     with valkey_server(tmp_path) as server:
         store = ValkeyStore(server.url, "")
         await store.start()
-        states = of(OLD, store=store)
+        states = sealed_states(OLD, store=store)
         state = states.seal("action", "token:ada")
         server.stop()
-        with pytest.raises(StoreUnavailableError) as caught:
+        with pytest.raises(StoreUnavailableError) as error:
             await states.open(state, "action", "token:ada")
-        assert "Nothing was done." in caught.value.message
-        assert states.read(state, "action", "token:ada") == {}  # nothing of it is spent
+        assert "Nothing was done." in error.value.message
+        assert states.read(state, "action", "token:ada") == {}  # the failed attempt did not use up the state
         server.start()
-        assert not await opens(states, state)  # it came back empty
+        assert not await opens(states, state)  # the store was empty after the restart
         assert await opens(states, states.seal("action", "token:ada"))
         await store.aclose()
 
 
 @asynccontextmanager
-async def three(kind: str, tmp_path: Path) -> AsyncGenerator[list[SealedStates]]:
-    """Three replicas that share a store."""
+async def three_replicas(kind: str, tmp_path: Path) -> AsyncGenerator[list[SealedStates]]:
+    """Start three replicas that share a store."""
     server = ValkeyServer(tmp_path)
     if kind == "valkey":
         server.start()
@@ -161,45 +163,45 @@ async def three(kind: str, tmp_path: Path) -> AsyncGenerator[list[SealedStates]]
 
 
 async def races(replicas: list[SealedStates], rounds: int) -> int:
-    """In how many of so many rounds an answer that came to all replicas at once counted not just once."""
-    wrong = 0
+    """Give an answer to all replicas at once, and return the number of rounds in which it was not accepted once."""
+    failures = 0
     for number in range(rounds):
         state = replicas[number % len(replicas)].seal("action", "token:ada")
-        opened = await asyncio.gather(*(opens(each, state) for each in replicas * 2))
-        wrong += sum(opened) != 1
-    return wrong
+        results = await asyncio.gather(*(opens(states, state) for states in replicas * 2))
+        failures += sum(results) != 1
+    return failures
 
 
 @pytest.mark.requirement("store.once")
 @pytest.mark.parametrize("kind", ["sqlite", "valkey"])
-async def test_an_answer_that_comes_to_all_replicas_at_once_counts_once(kind: str, tmp_path: Path) -> None:
-    async with three(kind, tmp_path) as replicas:
+async def test_an_answer_sent_to_all_replicas_at_once_counts_once(kind: str, tmp_path: Path) -> None:
+    async with three_replicas(kind, tmp_path) as replicas:
         assert await races(replicas, 50) == 0
 
 
 @pytest.mark.long
 @pytest.mark.requirement("store.once")
-async def test_in_ten_thousand_races_an_answer_counts_once_each(tmp_path: Path) -> None:
-    async with three("valkey", tmp_path) as replicas:
+async def test_each_answer_counts_once_in_ten_thousand_races(tmp_path: Path) -> None:
+    async with three_replicas("valkey", tmp_path) as replicas:
         assert await races(replicas, 10_000) == 0
 
 
 @pytest.mark.requirement("store.keys")
-async def test_a_replica_has_a_name_that_no_other_process_has_had() -> None:
+async def test_every_replica_gets_a_unique_name() -> None:
     settings = StoreSettings(replica="web-1")
     names = {read_replica(settings, "", []).name for _ in range(20)} | {lone_replica("web-1").name for _ in range(20)}
     assert len(names) == 40
     assert all(name.startswith("web-1-") for name in names)
 
 
-def state_keys(*sources: StateKey, **environment: str) -> str:
-    with pytest.raises(SettingsError) as refused:
+def refused_keys(*sources: StateKey, **environment: str) -> str:
+    with pytest.raises(SettingsError) as error:
         read_state_keys(sources, environment)
-    return str(refused.value)
+    return str(error.value)
 
 
 @pytest.mark.requirement("store.keys")
-def test_keys_come_from_files_and_variables_in_their_order(tmp_path: Path) -> None:
+def test_keys_are_read_from_files_and_variables_in_order(tmp_path: Path) -> None:
     path = tmp_path / "state.key"
     path.write_text("ü" * 32 + "\n")
     path.chmod(0o600)
@@ -209,37 +211,37 @@ def test_keys_come_from_files_and_variables_in_their_order(tmp_path: Path) -> No
 
 @pytest.mark.requirement("store.keys")
 def test_a_key_that_cannot_be_used_stops_the_start_and_is_not_shown(tmp_path: Path) -> None:
-    assert "http.stateKeys[0] needs either file or env" in state_keys(StateKey())
-    assert "'MISSING', which is not set" in state_keys(StateKey(env="MISSING"))
-    assert "cannot be read" in state_keys(StateKey(file=str(tmp_path / "none")))
-    short = state_keys(StateKey(env="A"), A="s" * 31)
-    assert "http.stateKeys[0] is too short for a key: it needs at least 32 characters" in short
-    assert "sss" not in short
-    twice = state_keys(StateKey(env="A"), StateKey(env="B"), A="k" * 32, B="k" * 32)
-    assert "http.stateKeys[1] is the same key as another one" in twice
-    open_to_others = tmp_path / "state.key"
-    open_to_others.write_text("k" * 32)
-    open_to_others.chmod(0o644)
-    assert "chmod 600" in state_keys(StateKey(file=str(open_to_others)))
+    assert "http.stateKeys[0] needs either file or env" in refused_keys(StateKey())
+    assert "'MISSING', which is not set" in refused_keys(StateKey(env="MISSING"))
+    assert "cannot be read" in refused_keys(StateKey(file=str(tmp_path / "none")))
+    message = refused_keys(StateKey(env="A"), A="s" * 31)
+    assert "http.stateKeys[0] is too short for a key: it needs at least 32 characters" in message
+    assert "sss" not in message
+    message_of_duplicate = refused_keys(StateKey(env="A"), StateKey(env="B"), A="k" * 32, B="k" * 32)
+    assert "http.stateKeys[1] is the same key as another one" in message_of_duplicate
+    public_file = tmp_path / "state.key"
+    public_file.write_text("k" * 32)
+    public_file.chmod(0o644)
+    assert "chmod 600" in refused_keys(StateKey(file=str(public_file)))
 
 
 @pytest.mark.requirement("store.away")
 @pytest.mark.parametrize(
-    ("url", "said"),
+    ("url", "message"),
     [
         ("sqlite:store.db", "'store.db' is not an absolute path"),
         ("valkey://host:99999/0", "the port is out of range"),
     ],
 )
-def test_a_store_that_there_cannot_be_stops_the_start(url: str, said: str) -> None:
-    with pytest.raises(SettingsError) as refused:
+def test_an_impossible_store_address_stops_the_start(url: str, message: str) -> None:
+    with pytest.raises(SettingsError) as error:
         read_replica(StoreSettings(url=url), "", [])
-    assert said in str(refused.value)
+    assert message in str(error.value)
 
 
 @pytest.mark.requirement("store.password")
-def test_an_address_with_a_password_in_it_is_refused_and_not_shown(tmp_path: Path) -> None:
+def test_a_store_address_with_a_password_is_refused_and_not_shown(tmp_path: Path) -> None:
     settings = {"store": {"url": "valkey://user:hunter2@host/0"}}
-    said = refusal(tmp_path / "settings.json", settings, {"HOME": str(tmp_path)})
-    assert "store.url is a string, but must be" in said
-    assert "hunter2" not in said
+    message = refusal(tmp_path / "settings.json", settings, {"HOME": str(tmp_path)})
+    assert "store.url is a string, but must be" in message
+    assert "hunter2" not in message

@@ -1,4 +1,4 @@
-"""What is taken for a secret."""
+"""Names and texts that are treated as secrets."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tools.text.secrets import HIDDEN, has_secret, is_secret_name, redact, witho
         *("MYSQL_PWD", "PGPASS", "dbPwd", "OPENAI_PW", "--pw", "bearer"),
     ],
 )
-def test_names_of_secrets_are_known(name: str) -> None:
+def test_names_of_secrets_are_recognised(name: str) -> None:
     assert is_secret_name(name)
 
 
@@ -29,7 +29,7 @@ def test_names_of_secrets_are_known(name: str) -> None:
         *("OLDPWD", "PWD_FILE", "POWER", "pwd"),
     ],
 )
-def test_other_names_are_not(name: str) -> None:
+def test_other_names_are_not_taken_for_secrets(name: str) -> None:
     assert not is_secret_name(name)
 
 
@@ -52,14 +52,14 @@ SECRETS = [
 
 @pytest.mark.requirement("secrets.values")
 @pytest.mark.parametrize("secret", SECRETS)
-def test_forms_of_secrets_are_hidden_and_nothing_else(secret: str) -> None:
+def test_known_formats_of_secrets_are_hidden_and_nothing_else(secret: str) -> None:
     assert redact(f"before {secret}") == f"before {HIDDEN}"
     assert has_secret(f"x={secret}")
 
 
 @pytest.mark.requirement("secrets.values")
 @each_of(
-    ("text", "shown"),
+    ("text", "expected"),
     [
         ("https://me:word@host/x", f"https://{HIDDEN}@host/x"),
         ("Authorization: Bearer abcdef", f"Authorization: Bearer {HIDDEN}"),
@@ -95,9 +95,9 @@ def test_forms_of_secrets_are_hidden_and_nothing_else(secret: str) -> None:
         ("aws configure set aws_secret_access_key word", f"aws configure set aws_secret_access_key {HIDDEN}"),
     ],
 )
-def test_only_the_secret_part_of_a_text_is_hidden(text: str, shown: str) -> None:
-    assert redact(text) == shown
-    assert redact(shown) == shown
+def test_only_the_secret_part_of_a_text_is_hidden(text: str, expected: str) -> None:
+    assert redact(text) == expected
+    assert redact(expected) == expected
 
 
 @pytest.mark.requirement("secrets.values")
@@ -116,7 +116,7 @@ def test_only_the_secret_part_of_a_text_is_hidden(text: str, shown: str) -> None
         "e" * 64,
     ],
 )
-def test_other_texts_stay_as_they_are(text: str) -> None:
+def test_texts_without_secrets_stay_unchanged(text: str) -> None:
     assert redact(text) == text
 
 

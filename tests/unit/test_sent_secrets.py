@@ -1,4 +1,4 @@
-"""What is secret in what goes to a server is hidden where it is said back, in every usual form."""
+"""Secrets that are sent to a server are hidden when its answers repeat them, in every usual form."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ FORMS: list[Callable[[str], str]] = [
 
 
 def secrets_in(url: str, headers: dict[str, str], proxy: str = "") -> SentSecrets:
-    """Those of one request."""
+    """Return the secrets of one request."""
     secrets = SentSecrets()
     secrets.learn(headers.items(), url, proxy)
     return secrets
@@ -49,7 +49,7 @@ def test_a_secret_is_hidden_in_every_usual_form() -> None:
 
 @pytest.mark.requirement("proxy.secrets")
 @each_of(
-    "url, headers, proxy, said",
+    "url, headers, proxy, text",
     [
         ("", {"X-Plan": "gold-plan"}, "", "gold-plan"),
         ("", {"X-Plan": "Key gold-plan"}, "", "gold-plan"),
@@ -64,12 +64,14 @@ def test_a_secret_is_hidden_in_every_usual_form() -> None:
         ("https://a.example/s/0123456789abcdef0/mcp", {}, "", "0123456789abcdef0"),
     ],
 )
-def test_addresses_headers_and_proxies_have_secrets(url: str, headers: dict[str, str], proxy: str, said: str) -> None:
-    assert secrets_in(url, headers, proxy).hide(f"({said})") == f"({HIDDEN})"
+def test_secrets_in_addresses_headers_and_proxies_are_hidden(
+    url: str, headers: dict[str, str], proxy: str, text: str
+) -> None:
+    assert secrets_in(url, headers, proxy).hide(f"({text})") == f"({HIDDEN})"
 
 
 @pytest.mark.requirement("proxy.secrets")
-def test_what_everybody_knows_is_not_hidden() -> None:
+def test_common_values_are_not_hidden() -> None:
     secrets = secrets_in("https://a.example/mcp?v=1", {"Accept": "application/json", "X-Mode": "fast"})
     secrets.learn([("content-type", "application/json"), ("authorization", "Bearer abc.def.ghi")])
     assert (
@@ -80,7 +82,7 @@ def test_what_everybody_knows_is_not_hidden() -> None:
 
 
 @pytest.mark.requirement("proxy.secrets")
-def test_of_the_tokens_of_a_login_the_latest_are_known() -> None:
+def test_only_the_latest_tokens_of_a_login_are_hidden() -> None:
     secrets = SentSecrets()
     for number in range(100):
         secrets.learn([("x-plan", "gold-plan"), ("authorization", f"Bearer token-{number:03}")])

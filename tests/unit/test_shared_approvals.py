@@ -1,4 +1,4 @@
-"""Approvals of tools that replicas share: over one content of the lock file, not to be forged, and none is lost."""
+"""Approvals of tools that replicas share: for one content of the lock file, not forgeable, and never lost."""
 
 from __future__ import annotations
 
@@ -40,11 +40,11 @@ def lock_of(servers: Json) -> Lock:
 
 
 FILE = lock_of({"up": {"tools": {"find": OTHER_TOOL, "same": TOOL}}, "other": {"tools": {}}})
-NEW_FILE = lock_of({"up": {"tools": {}}})
+OTHER_FILE = lock_of({"up": {"tools": {}}})
 
 
 class Judge:
-    """A replica that remembers by which lock it judges."""
+    """A replica that records the lock that it currently uses."""
 
     def __init__(self, store: ValkeyStore, file: Lock | None = FILE, keys: Sequence[bytes] = (KEY,)) -> None:
         self.lock: Lock | None = None
@@ -58,7 +58,7 @@ class Judge:
         return None if self.lock is None else self.lock.tool("up", "find")
 
     async def tool(self, name: str = "find") -> Json | None:
-        """What the lock has of a tool once the store was looked at."""
+        """Read the store, and return the tool as the lock approves it."""
         await self.approvals.refresh()
         return None if self.lock is None else self.lock.tool("up", name)
 
@@ -81,32 +81,32 @@ def row_of(lock: Lock) -> str:
 
 
 @pytest.mark.requirement("lock.replicas")
-async def test_an_approval_counts_over_the_content_that_it_was_given_over_alone(store: ValkeyStore) -> None:
-    one, other = Judge(store), Judge(store)
-    await one.approvals.approve(FILE, "up", {"find": TOOL})
-    assert one.finds == TOOL
-    assert await other.tool() == TOOL
-    assert await other.tool("same") == TOOL
-    assert await Judge(store, NEW_FILE).tool() is None
-    await other.approvals.use_file(NEW_FILE)
-    await other.approvals.approve(FILE, "up", {"late": TOOL})  # a person was asked before the file was another one
-    assert [await other.tool(name) for name in ("find", "late")] == [None, None]
-    await other.approvals.use_file(FILE)
-    assert [await other.tool(name) for name in ("find", "late")] == [TOOL, TOOL]
+async def test_an_approval_counts_only_for_the_lock_file_content_that_it_was_given_for(store: ValkeyStore) -> None:
+    first, second = Judge(store), Judge(store)
+    await first.approvals.approve(FILE, "up", {"find": TOOL})
+    assert first.finds == TOOL
+    assert await second.tool() == TOOL
+    assert await second.tool("same") == TOOL
+    assert await Judge(store, OTHER_FILE).tool() is None
+    await second.approvals.use_file(OTHER_FILE)
+    await second.approvals.approve(FILE, "up", {"late": TOOL})  # the person was asked before the file changed
+    assert [await second.tool(name) for name in ("find", "late")] == [None, None]
+    await second.approvals.use_file(FILE)
+    assert [await second.tool(name) for name in ("find", "late")] == [TOOL, TOOL]
 
 
 @pytest.mark.requirement("lock.replicas")
-async def test_no_approval_counts_over_no_file_or_one_that_cannot_be_used(store: ValkeyStore) -> None:
-    damaged = read_lock(LockContent("/mcp.lock.json", b"damaged"))
+async def test_approvals_do_not_count_without_a_usable_lock_file(store: ValkeyStore) -> None:
+    damaged_lock = read_lock(LockContent("/mcp.lock.json", b"damaged"))
     judge = Judge(store)
     await judge.approvals.approve(FILE, "up", {"find": TOOL})
-    for file in (damaged, None):
+    for file in (damaged_lock, None):
         await judge.approvals.use_file(file)
         assert judge.lock is file
 
 
 @pytest.mark.requirement("lock.replicas")
-async def test_what_several_replicas_approve_at_once_counts_all(store: ValkeyStore) -> None:
+async def test_concurrent_approvals_of_several_replicas_all_count(store: ValkeyStore) -> None:
     judges = [Judge(store) for _ in range(MAX_TRIES)]
     async with anyio.create_task_group() as tasks:
         for number, judge in enumerate(judges):
@@ -115,35 +115,35 @@ async def test_what_several_replicas_approve_at_once_counts_all(store: ValkeySto
 
 
 @pytest.mark.requirement("lock.replicas")
-async def test_a_row_that_somebody_else_has_written_approves_nothing_and_is_written_over(
+async def test_a_forged_row_approves_nothing_and_is_overwritten(
     store: ValkeyStore, caplog: pytest.LogCaptureFixture
 ) -> None:
     async def row(file: Lock, keys: Sequence[bytes]) -> str:
         await Judge(store, file, keys).approvals.approve(file, "up", {"find": TOOL})
-        held = await store.get(row_of(file))
-        assert held is not None
+        row_value = await store.get(row_of(file))
+        assert row_value is not None
         await store.delete(row_of(file))
-        return held.value
+        return row_value.value
 
-    of_others, of_another_file = await row(FILE, [OTHER_KEY]), await row(NEW_FILE, [KEY])
-    for_another_purpose = Sealer(Replica("x", store, (KEY,)).keys_for(f"grants {FILE.digest}")).seal(
+    others_row, other_file_row = await row(FILE, [OTHER_KEY]), await row(OTHER_FILE, [KEY])
+    other_purpose_row = Sealer(Replica("x", store, (KEY,)).keys_for(f"grants {FILE.digest}")).seal(
         lock_text({"up": {"tools": {"find": TOOL}}})
     )
     caplog.set_level(logging.WARNING)
-    for forged in (of_others, of_another_file, for_another_purpose, lock_text({}).decode(), "", "\N{SNOWMAN}"):
-        await store.put(row_of(FILE), forged)
+    for row_content in (others_row, other_file_row, other_purpose_row, lock_text({}).decode(), "", "\N{SNOWMAN}"):
+        await store.put(row_of(FILE), row_content)
         caplog.clear()
         judge = Judge(store)
         assert await judge.tool() == OTHER_TOOL
         assert "not encrypted with this server's keys; it is ignored" in caplog.text
         await judge.approvals.refresh()
-        assert caplog.text.count("it is ignored") == 1, "a row is opened again only once it was written again"
+        assert caplog.text.count("it is ignored") == 1, "an unchanged row was opened again"
         await judge.approvals.approve(FILE, "up", {"find": TOOL})
         assert await Judge(store).tool() == TOOL
 
 
 @pytest.mark.requirement("lock.replicas")
-async def test_a_key_is_left_out_once_each_replica_has_started_with_the_new_one_first(store: ValkeyStore) -> None:
+async def test_a_key_can_be_removed_once_each_replica_has_started_with_the_new_one_first(store: ValkeyStore) -> None:
     await Judge(store).approvals.approve(FILE, "up", {"find": TOOL})
     assert await Judge(store, keys=[OTHER_KEY]).tool() == OTHER_TOOL
     assert await Judge(store, keys=[OTHER_KEY, KEY]).tool() == TOOL
@@ -151,31 +151,31 @@ async def test_a_key_is_left_out_once_each_replica_has_started_with_the_new_one_
 
 
 @pytest.mark.requirement("lock.replicas-away")
-async def test_while_the_store_is_away_what_is_known_counts_and_nothing_is_approved(
+async def test_while_the_store_is_away_known_approvals_count_and_new_ones_fail(
     server: ValkeyServer, store: ValkeyStore
 ) -> None:
-    knowing = Judge(store)
-    await knowing.approvals.approve(FILE, "up", {"find": TOOL})
+    judge = Judge(store)
+    await judge.approvals.approve(FILE, "up", {"find": TOOL})
     server.stop()
-    assert await knowing.tool() == TOOL
-    fresh = Judge(store)
-    assert await fresh.tool() == OTHER_TOOL
+    assert await judge.tool() == TOOL
+    new_judge = Judge(store)
+    assert await new_judge.tool() == OTHER_TOOL
     with pytest.raises(ToolError, match="the store that the replicas of this server share is unavailable") as error:
-        await knowing.approvals.approve(FILE, "up", {"find": OTHER_TOOL})
+        await judge.approvals.approve(FILE, "up", {"find": OTHER_TOOL})
     assert error.value.code is ToolErrorType.STORE_UNAVAILABLE
     assert "Try again a little later" in error.value.message
-    assert await knowing.tool() == TOOL
+    assert await judge.tool() == TOOL
     async with anyio.create_task_group() as tasks:
-        tasks.start_soon(fresh.approvals.follow)
+        tasks.start_soon(new_judge.approvals.follow)
         server.start()
-        await until(lambda: fresh.finds == TOOL)
+        await until(lambda: new_judge.finds == TOOL)
         tasks.cancel_scope.cancel()
     server.command("FLUSHALL")
-    assert await knowing.tool() == OTHER_TOOL  # what the store has forgotten is asked again
+    assert await judge.tool() == OTHER_TOOL  # an approval that the store has lost is not valid any more
 
 
 class HesitantStore(ValkeyStore):
-    """Refuses to write, once."""
+    """Refuses the first write."""
 
     has_refused = False
 
@@ -189,7 +189,7 @@ class HesitantStore(ValkeyStore):
 
 
 @pytest.mark.requirement("lock.replicas-away")
-async def test_a_key_can_be_left_out_also_where_the_row_could_not_be_sealed_anew_at_first(
+async def test_a_key_can_be_removed_even_if_resealing_the_row_failed_at_first(
     server: ValkeyServer, store: ValkeyStore
 ) -> None:
     await Judge(store).approvals.approve(FILE, "up", {"find": TOOL})
@@ -203,7 +203,7 @@ async def test_a_key_can_be_left_out_also_where_the_row_could_not_be_sealed_anew
 
 
 class SilentStore(ValkeyStore):
-    """Writes, and says nothing of it."""
+    """Writes, and then fails to answer."""
 
     async def put(
         self, key: str, value: str, seconds: float | None = None, *, if_version: str | None = None
@@ -213,7 +213,7 @@ class SilentStore(ValkeyStore):
 
 
 @pytest.mark.requirement("lock.replicas-away")
-async def test_an_approval_of_which_the_store_says_nothing_counts_once_it_is_found_there(server: ValkeyServer) -> None:
+async def test_an_approval_that_the_store_did_not_confirm_counts_once_it_is_read(server: ValkeyServer) -> None:
     store = SilentStore(server.url, "")
     judge = Judge(store)
     with pytest.raises(ToolError, match="if the tool is still blocked"):
@@ -226,7 +226,7 @@ async def test_an_approval_of_which_the_store_says_nothing_counts_once_it_is_fou
 
 
 @pytest.mark.requirement("lock.replicas")
-async def test_what_was_approved_is_known_before_anything_is_listed(store: ValkeyStore, tmp_path: Path) -> None:
+async def test_approvals_are_read_before_tools_are_listed(store: ValkeyStore, tmp_path: Path) -> None:
     (tmp_path / LOCK_NAME).write_bytes(lock_text({}))
     file = lock_of({})
     await Judge(store, file).approvals.approve(file, "up", {"find": TOOL})

@@ -1,4 +1,4 @@
-"""Rules that users have allowed, shared by replicas: for one client alone, while it is there, and not to be forged."""
+"""Rules that users have allowed and replicas share: for one client only, for a limited time, and not forgeable."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def grants_in(store: Store, *keys: bytes, seconds: float = 60) -> SharedGrants:
     return SharedGrants(Replica("one", store, keys or (KEY,)), seconds, lambda: "servers")
 
 
-async def taken_up(grants: SharedGrants, key: str = "token:ada") -> list[str] | None:
+async def rules_of(grants: SharedGrants, key: str = "token:ada") -> list[str] | None:
     client = ClientState(key, ApprovalMode.DEFAULT)
     had_any = await grants.take_up(client)
     assert had_any is bool(client.grants)
@@ -35,37 +35,37 @@ def ada(*rules: str) -> ClientState:
 
 
 @pytest.mark.requirement("store.grants")
-async def test_rules_of_several_replicas_add_up_for_their_client_alone() -> None:
+async def test_rules_of_several_replicas_add_up_for_their_client_only() -> None:
     store = MemoryStore()
-    one, other = grants_in(store), grants_in(store)
-    await one.add(ada(), ["Edit(/a)", "WebFetch(domain:x)"])
-    await other.add(ada(), ["WebFetch(domain:x)", "Edit(/b)"])
-    assert await taken_up(one) == ["Edit(/a)", "WebFetch(domain:x)", "Edit(/b)"]
-    assert await taken_up(one, "token:bob") == []
-    known = ada("Edit(/a)", "WebFetch(domain:x)", "Edit(/b)")
-    assert not await one.take_up(known)
-    assert known.grants == ["Edit(/a)", "WebFetch(domain:x)", "Edit(/b)"]
+    first, second = grants_in(store), grants_in(store)
+    await first.add(ada(), ["Edit(/a)", "WebFetch(domain:x)"])
+    await second.add(ada(), ["WebFetch(domain:x)", "Edit(/b)"])
+    assert await rules_of(first) == ["Edit(/a)", "WebFetch(domain:x)", "Edit(/b)"]
+    assert await rules_of(first, "token:bob") == []
+    client = ada("Edit(/a)", "WebFetch(domain:x)", "Edit(/b)")
+    assert not await first.take_up(client)
+    assert client.grants == ["Edit(/a)", "WebFetch(domain:x)", "Edit(/b)"]
 
 
 @pytest.mark.requirement("store.grants")
 @pytest.mark.parametrize("key", ["http:a-session", "sse:a-session", "stdio", ""])
-async def test_nothing_is_shared_of_a_client_without_a_token(key: str) -> None:
+async def test_no_rules_are_shared_for_a_client_without_a_token(key: str) -> None:
     grants = grants_in(MemoryStore())
     await grants.add(ClientState(key), ["Edit(/a)"])
-    assert not await taken_up(grants, key)
+    assert not await rules_of(grants, key)
 
 
 @pytest.mark.requirement("store.grants")
-async def test_rules_end_with_the_idle_time() -> None:
+async def test_rules_expire_after_the_idle_time() -> None:
     now = [0.0]
     grants = grants_in(MemoryStore(clock=lambda: now[0]))
     await grants.add(ada(), ["Edit(/a)"])
     now[0] = 61.0
-    assert await taken_up(grants) == []
+    assert await rules_of(grants) == []
 
 
 class NamingStore(MemoryStore):
-    """Remembers which row was written last."""
+    """A store that records the name of the row that was written last."""
 
     name = ""
 
@@ -77,47 +77,47 @@ class NamingStore(MemoryStore):
 
 
 @pytest.mark.requirement("store.grants")
-async def test_a_row_that_somebody_else_has_written_allows_nothing() -> None:
+async def test_a_forged_row_allows_nothing() -> None:
     store = NamingStore(clock=lambda: 0.0)
     rows: dict[str, str] = {}
 
     async def row_of(grants: SharedGrants, key: str) -> str:
-        """The row that is written for a client, and taken out again."""
+        """Write the row of a client, delete it from the store, and return its content."""
         await grants.add(ClientState(key), ["Bash"])
         rows[key] = store.name
-        held = await store.get(rows[key])
-        assert held is not None
+        row_value = await store.get(rows[key])
+        assert row_value is not None
         await store.delete(rows[key])
-        return held.value
+        return row_value.value
 
-    of_bob = await row_of(grants_in(store), "token:bob")
-    of_others = await row_of(grants_in(store, OTHER_KEY), "token:ada")
-    old = await row_of(grants_in(store, seconds=1e-9), "token:ada")
-    for forged in (of_bob, of_others, old, '["Bash"]', ""):
-        await store.put(rows["token:ada"], forged)
-        assert await taken_up(grants_in(store)) == []
+    bobs_row = await row_of(grants_in(store), "token:bob")
+    others_row = await row_of(grants_in(store, OTHER_KEY), "token:ada")
+    expired_row = await row_of(grants_in(store, seconds=1e-9), "token:ada")
+    for invalid_row in (bobs_row, others_row, expired_row, '["Bash"]', ""):
+        await store.put(rows["token:ada"], invalid_row)
+        assert await rules_of(grants_in(store)) == []
     await grants_in(store).add(ada(), ["Edit(/a)"])
-    assert await taken_up(grants_in(store)) == ["Edit(/a)"]
+    assert await rules_of(grants_in(store)) == ["Edit(/a)"]
 
 
 @pytest.mark.requirement("store.grants-keys")
-async def test_rules_are_sealed_by_the_first_key_so_that_the_one_before_can_be_left_out() -> None:
+async def test_rules_are_resealed_with_the_first_key_so_that_the_old_one_can_be_removed() -> None:
     store = MemoryStore()
     await grants_in(store).add(ada(), ["Edit(/a)"])
-    assert await taken_up(grants_in(store, OTHER_KEY)) == []
-    assert await taken_up(grants_in(store, OTHER_KEY, KEY)) == ["Edit(/a)"]
-    assert await taken_up(grants_in(store, OTHER_KEY)) == ["Edit(/a)"]
-    assert await taken_up(grants_in(store, KEY)) == []
+    assert await rules_of(grants_in(store, OTHER_KEY)) == []
+    assert await rules_of(grants_in(store, OTHER_KEY, KEY)) == ["Edit(/a)"]
+    assert await rules_of(grants_in(store, OTHER_KEY)) == ["Edit(/a)"]
+    assert await rules_of(grants_in(store, KEY)) == []
 
 
 @pytest.mark.requirement("store.grants")
-async def test_while_the_store_is_away_nothing_is_known_and_nothing_fails(tmp_path: Path) -> None:
+async def test_while_the_store_is_away_there_are_no_shared_rules_and_no_failures(tmp_path: Path) -> None:
     with valkey_server(tmp_path) as server:
         store = ValkeyStore(server.url, "")
         grants = grants_in(store)
         await grants.add(ada(), ["Edit(/a)"])
-        assert await taken_up(grants) == ["Edit(/a)"]
+        assert await rules_of(grants) == ["Edit(/a)"]
         server.stop()
-        assert await taken_up(grants) == []
+        assert await rules_of(grants) == []
         await grants.add(ada(), ["Edit(/b)"])
         await store.aclose()

@@ -1,4 +1,4 @@
-"""Logins in a store that replicas share: what is written there, by which keys it is opened, who has the lock."""
+"""Logins in a store that replicas share: what the store contains, which keys open it, and who holds the lock."""
 
 from __future__ import annotations
 
@@ -28,16 +28,16 @@ Opener = Callable[..., SharedLogins]
 
 
 @pytest.fixture
-async def opened(tmp_path: Path) -> AsyncGenerator[Opener]:
-    """Opens the logins of one more replica with these keys."""
-    made: list[SqliteStore] = []
+async def open_logins(tmp_path: Path) -> AsyncGenerator[Opener]:
+    """A function that opens the logins of another replica with the given keys."""
+    stores: list[SqliteStore] = []
 
-    def open_logins(*keys: bytes) -> SharedLogins:
-        made.append(SqliteStore(str(tmp_path / "store.db")))
-        return SharedLogins(Replica("one-1", made[-1], keys))
+    def open_replica(*keys: bytes) -> SharedLogins:
+        stores.append(SqliteStore(str(tmp_path / "store.db")))
+        return SharedLogins(Replica("one-1", stores[-1], keys))
 
-    yield open_logins
-    for store in made:
+    yield open_replica
+    for store in stores:
         await store.aclose()
 
 
@@ -50,69 +50,71 @@ async def running(logins: SharedLogins) -> AsyncGenerator[None]:
 
 
 @pytest.mark.requirement("login.replicas")
-async def test_a_login_is_read_listed_and_removed_by_another_replica_and_no_secret_stands_in_the_store(
-    opened: Opener, tmp_path: Path
+async def test_another_replica_reads_lists_and_removes_a_login_and_the_store_contains_no_secret(
+    open_logins: Opener, tmp_path: Path
 ) -> None:
-    one, other = opened(OLD), opened(OLD)
+    first, second = open_logins(OLD), open_logins(OLD)
     ann = replace(LOGIN, principal="ann")
-    assert await one.read(*KEY) is await one.stamp(*KEY) is None
+    assert await first.read(*KEY) is await first.stamp(*KEY) is None
     for login in (LOGIN, ann):
-        assert await one.write(login) == login
-    assert await other.read(*KEY) == LOGIN
-    assert {each.principal for each in await other.all() if not isinstance(each, TokenStoreError)} == {"", "ann"}
-    kept = b"".join(path.read_bytes() for path in tmp_path.iterdir())
-    assert key_of(*KEY).encode() in kept
-    assert not [secret for secret in (*SECRETS, LOGIN.resource, LOGIN.issuer) if secret.encode() in kept]
-    assert await other.remove(*KEY)
-    assert not await one.remove(*KEY)
-    assert await one.read(*KEY) is None
-    assert await one.all() == [ann]
+        assert await first.write(login) == login
+    assert await second.read(*KEY) == LOGIN
+    assert {entry.principal for entry in await second.all() if not isinstance(entry, TokenStoreError)} == {"", "ann"}
+    content = b"".join(path.read_bytes() for path in tmp_path.iterdir())
+    assert key_of(*KEY).encode() in content
+    assert not [secret for secret in (*SECRETS, LOGIN.resource, LOGIN.issuer) if secret.encode() in content]
+    assert await second.remove(*KEY)
+    assert not await first.remove(*KEY)
+    assert await first.read(*KEY) is None
+    assert await first.all() == [ann]
 
 
 @pytest.mark.requirement("login.replicas")
-async def test_what_was_made_from_a_login_that_was_replaced_meanwhile_is_not_written(opened: Opener) -> None:
-    one, other = opened(OLD), opened(OLD)
-    await one.write(LOGIN)
-    read = await one.read(*KEY)
-    assert read is not None
-    await other.write(replace(LOGIN, scopes="newer"))
-    assert await one.write(replace(read, scopes="older")) is None
-    found = await one.read(*KEY)
-    assert found is not None
-    assert found.scopes == "newer"
-    assert await other.remove(*KEY)
-    assert await one.write(replace(found, scopes="ended")) is None
-    assert await one.read(*KEY) is None
+async def test_a_login_derived_from_one_that_was_replaced_meanwhile_is_not_written(open_logins: Opener) -> None:
+    first, second = open_logins(OLD), open_logins(OLD)
+    await first.write(LOGIN)
+    login = await first.read(*KEY)
+    assert login is not None
+    await second.write(replace(LOGIN, scopes="newer"))
+    assert await first.write(replace(login, scopes="older")) is None
+    newer_login = await first.read(*KEY)
+    assert newer_login is not None
+    assert newer_login.scopes == "newer"
+    assert await second.remove(*KEY)
+    assert await first.write(replace(newer_login, scopes="ended")) is None
+    assert await first.read(*KEY) is None
 
 
 @pytest.mark.requirement("login.replicas-keys")
-async def test_a_login_is_sealed_anew_by_the_first_key_so_that_the_one_before_can_be_left_out(opened: Opener) -> None:
-    await opened(OLD).write(LOGIN)
-    between, last = opened(NEW, OLD), opened(NEW)
-    with pytest.raises(TokenStoreError, match=r"http\.stateKeys"):
-        await last.read(*KEY)
-    async with running(between):
-        with anyio.fail_after(CEILING):
-            while any(isinstance(each, TokenStoreError) for each in await last.all()):  # noqa: ASYNC110 - asked for only
-                await anyio.sleep(0.05)
-    assert await last.read(*KEY) == LOGIN
-    with pytest.raises(TokenStoreError):
-        await opened(OLD).read(*KEY)
-
-
-@pytest.mark.requirement("login.replicas-keys")
-async def test_a_login_that_stands_under_the_name_of_another_or_is_damaged_is_not_used(
-    opened: Opener, tmp_path: Path
+async def test_a_login_is_resealed_with_the_first_key_so_that_the_old_one_can_be_removed(
+    open_logins: Opener,
 ) -> None:
-    logins = opened(OLD)
+    await open_logins(OLD).write(LOGIN)
+    rotating_logins, new_logins = open_logins(NEW, OLD), open_logins(NEW)
+    with pytest.raises(TokenStoreError, match=r"http\.stateKeys"):
+        await new_logins.read(*KEY)
+    async with running(rotating_logins):
+        with anyio.fail_after(CEILING):
+            while any(isinstance(entry, TokenStoreError) for entry in await new_logins.all()):  # noqa: ASYNC110 - there is no event
+                await anyio.sleep(0.05)
+    assert await new_logins.read(*KEY) == LOGIN
+    with pytest.raises(TokenStoreError):
+        await open_logins(OLD).read(*KEY)
+
+
+@pytest.mark.requirement("login.replicas-keys")
+async def test_a_login_that_is_stored_under_another_key_or_damaged_is_not_used(
+    open_logins: Opener, tmp_path: Path
+) -> None:
+    logins = open_logins(OLD)
     bob = replace(LOGIN, principal="bob")
     for login in (LOGIN, bob):
         await logins.write(login)
     database = sqlite3.connect(tmp_path / "store.db", isolation_level=None)
-    own, other = (f"upstream-logins:{key_of(each.resource, each.principal)}" for each in (LOGIN, bob))
-    (sealed,) = database.execute("SELECT value FROM held WHERE key = ?", (own,)).fetchone()
-    for value in (sealed, sealed[:-9], "text"):
-        database.execute("UPDATE held SET value = ? WHERE key = ?", (value, other))
+    own_key, bobs_key = (f"upstream-logins:{key_of(login.resource, login.principal)}" for login in (LOGIN, bob))
+    (stored_value,) = database.execute("SELECT value FROM held WHERE key = ?", (own_key,)).fetchone()
+    for value in (stored_value, stored_value[:-9], "text"):
+        database.execute("UPDATE held SET value = ? WHERE key = ?", (value, bobs_key))
         with pytest.raises(TokenStoreError, match="damaged"):
             await logins.read(bob.resource, bob.principal)
     database.close()
@@ -120,7 +122,7 @@ async def test_a_login_that_stands_under_the_name_of_another_or_is_damaged_is_no
 
 
 @pytest.mark.requirement("login.replicas-keys")
-async def test_what_is_no_text_in_the_store_ends_nothing(tmp_path: Path) -> None:
+async def test_undecodable_values_in_the_store_do_no_harm(tmp_path: Path) -> None:
     with valkey_server(tmp_path) as server:
         store = ValkeyStore(server.url, "")
         logins = SharedLogins(Replica("one-1", store, (OLD,)))
@@ -136,22 +138,22 @@ async def test_what_is_no_text_in_the_store_ends_nothing(tmp_path: Path) -> None
 
 
 @pytest.mark.requirement("login.replicas-renewal")
-async def test_a_lock_is_had_by_one_at_a_time_and_taken_from_who_is_gone_after_its_time_alone(
-    opened: Opener, monkeypatch: pytest.MonkeyPatch
+async def test_a_lock_has_one_holder_at_a_time_and_can_be_taken_only_after_it_expires(
+    open_logins: Opener, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    one, other = opened(OLD), opened(OLD)
-    release = await one.lock(*KEY)
+    first, second = open_logins(OLD), open_logins(OLD)
+    release = await first.lock(*KEY)
     assert release is not None
-    assert await one.lock(*KEY) is await other.lock(*KEY) is None
+    assert await first.lock(*KEY) is await second.lock(*KEY) is None
     await release()
-    release = await other.lock(*KEY)
+    release = await second.lock(*KEY)
     assert release is not None
-    assert await one.lock(*KEY) is None
+    assert await first.lock(*KEY) is None
     monkeypatch.setattr("server.upstreams.login.shared_logins.LOCK_SECONDS", 0.0)
-    taken = await one.lock(*KEY)
-    assert taken is not None
-    await release()  # of who comes back too late: that of the other one stays
+    release_of_first = await first.lock(*KEY)
+    assert release_of_first is not None
+    await release()  # too late: this does not release the lock of the first replica
     monkeypatch.undo()
-    assert await other.lock(*KEY) is None
-    await taken()
-    assert await other.lock(*KEY) is not None
+    assert await second.lock(*KEY) is None
+    await release_of_first()
+    assert await second.lock(*KEY) is not None

@@ -1,4 +1,4 @@
-"""What is kept of servers for the next run: under which key, within which bounds, and whatever the disk does."""
+"""Lists of upstreams that are stored for the next run: their keys, their limits, and failures of the disk."""
 
 from __future__ import annotations
 
@@ -39,16 +39,16 @@ STDIO: Json = {
 REMOTE: Json = {"httpUrl": "https://${HOST}/mcp?key=${SECRET}", "headers": {"Authorization": "Bearer ${SECRET}"}}
 
 
-def keys(tmp_path: Path, entry: Json, **environ: str) -> str:
+def key_for(tmp_path: Path, entry: Json, **environ: str) -> str:
     config = write_config(tmp_path, {"mcpServers": {"up": entry}})
     variables = {"ROOT": "/r", "HOST": "h.example", "SECRET": SECRET, **environ}
-    (written,) = load_settings([str(config)], {}, variables).written.values()
-    return key_of(written)
+    (settings,) = load_settings([str(config)], {}, variables).written.values()
+    return key_of(settings)
 
 
 @pytest.mark.requirement("catalogue.key")
 @pytest.mark.parametrize(
-    ("entry", "other"),
+    ("entry", "other_entry"),
     [
         (STDIO, STDIO | {"command": "walk"}),
         (STDIO, STDIO | {"args": [*STDIO["args"], "more"]}),
@@ -60,20 +60,22 @@ def keys(tmp_path: Path, entry: Json, **environ: str) -> str:
         (REMOTE, {"url": REMOTE["httpUrl"], "headers": REMOTE["headers"]}),
     ],
 )
-def test_what_reaches_another_server_has_another_key(entry: Json, other: Json, tmp_path: Path) -> None:
-    assert keys(tmp_path, entry) != keys(tmp_path, other)
+def test_entries_that_reach_different_servers_have_different_keys(
+    entry: Json, other_entry: Json, tmp_path: Path
+) -> None:
+    assert key_for(tmp_path, entry) != key_for(tmp_path, other_entry)
 
 
 @pytest.mark.requirement("catalogue.key")
 def test_our_version_is_in_the_key(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    before = keys(tmp_path, STDIO)
+    before = key_for(tmp_path, STDIO)
     monkeypatch.setattr(stored_lists, "our_name", lambda: {"version": "another"})
-    assert keys(tmp_path, STDIO) != before
+    assert key_for(tmp_path, STDIO) != before
 
 
 @pytest.mark.requirement("catalogue.key")
 @pytest.mark.parametrize(
-    ("entry", "other"),
+    ("entry", "other_entry"),
     [
         (STDIO, STDIO | {"env": {"API_KEY": "another"}}),
         (STDIO | {"args": ["--token", "a1"]}, STDIO | {"args": ["--token", "b2"]}),
@@ -85,63 +87,65 @@ def test_our_version_is_in_the_key(tmp_path: Path, monkeypatch: pytest.MonkeyPat
         (REMOTE, REMOTE | {"httpUrl": "https://me:secret@${HOST}/mcp"}),
     ],
 )
-def test_no_secret_is_in_the_key(entry: Json, other: Json, tmp_path: Path) -> None:
-    assert keys(tmp_path, entry) == keys(tmp_path, other)
-    assert keys(tmp_path, entry) == keys(tmp_path, entry, SECRET="another", ROOT="/s", HOST="i.example")
+def test_no_secret_is_in_the_key(entry: Json, other_entry: Json, tmp_path: Path) -> None:
+    assert key_for(tmp_path, entry) == key_for(tmp_path, other_entry)
+    assert key_for(tmp_path, entry) == key_for(tmp_path, entry, SECRET="another", ROOT="/s", HOST="i.example")
 
 
-async def written(stored: StoredLists, key: str, *names: str, size: int = 0) -> None:
+async def write_list(store: StoredLists, key: str, *names: str, size: int = 0) -> None:
     tools = [{"name": name, "description": "d" * size, "inputSchema": {"type": "object"}} for name in names]
-    await stored.write(key, "2025-11-25", {"tools": tools})
+    await store.write(key, "2025-11-25", {"tools": tools})
 
 
 @pytest.mark.anyio
 @pytest.mark.requirement("catalogue.bounds")
-async def test_the_oldest_go_where_there_is_too_much_or_they_are_too_old(
+async def test_the_oldest_lists_are_removed_if_there_are_too_many_or_they_are_too_old(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(stored_lists, "MAX_TOTAL_BYTES", 35_000)
-    stored, folder = StoredLists(str(tmp_path)), tmp_path / FOLDER
+    store, folder = StoredLists(str(tmp_path)), tmp_path / FOLDER
     for number in range(5):
-        await written(stored, f"k{number}", "a", size=10_000)
-        then = time.time() - 100 + number
-        os.utime(folder / f"k{number}.json", (then, then))
-    assert sorted(await stored.read(f"k{number}" for number in range(5))) == ["k2", "k3", "k4"]
-    old = time.time() - (MAX_DAYS + 1) * 86_400
-    os.utime(folder / "k4.json", (old, old))
-    assert sorted(await stored.read(["k3", "k4"])) == ["k3"]
-    await written(stored, "new", "a")
+        await write_list(store, f"k{number}", "a", size=10_000)
+        timestamp = time.time() - 100 + number
+        os.utime(folder / f"k{number}.json", (timestamp, timestamp))
+    assert sorted(await store.read(f"k{number}" for number in range(5))) == ["k2", "k3", "k4"]
+    past = time.time() - (MAX_DAYS + 1) * 86_400
+    os.utime(folder / "k4.json", (past, past))
+    assert sorted(await store.read(["k3", "k4"])) == ["k3"]
+    await write_list(store, "new", "a")
     assert sorted(file.name for file in folder.iterdir()) == ["k2.json", "k3.json", "new.json"]
     monkeypatch.setattr(stored_lists, "MAX_FILES", 2)
-    await written(stored, "newer", "a")
+    await write_list(store, "newer", "a")
     assert sorted(file.name for file in folder.iterdir()) == ["new.json", "newer.json"]
 
 
 @pytest.mark.anyio
 @pytest.mark.requirement("catalogue.private")
-async def test_two_servers_that_write_at_once_leave_whole_files_and_nothing_else(
+async def test_two_servers_that_write_at_once_leave_only_complete_files(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.WARNING, "server.upstreams.catalog.stored_lists")
-    stored = StoredLists(str(tmp_path))
-    read: set[str] = set()
+    store = StoredLists(str(tmp_path))
+    first_letters: set[str] = set()
     scripts = [[str(PEERS / "list_writer.py"), str(tmp_path), name] for name in ("a", "b")]
     writers = [await anyio.open_process([sys.executable, *forked(script)]) for script in scripts]
     while any(writer.returncode is None for writer in writers):
-        for last_run in (await stored.read(["key"])).values():
+        for last_run in (await store.read(["key"])).values():
             names = {str(tool["name"])[0] for tool in last_run.lists["tools"]}
-            assert len(names) == 1, "of two lists at once"
-            read |= names
+            assert len(names) == 1, "the file mixes two lists"
+            first_letters |= names
     assert [writer.returncode for writer in writers] == [0, 0]
-    assert read
+    assert first_letters
     assert caplog.records == []
     assert [file.name for file in (tmp_path / FOLDER).iterdir()] == ["key.json"]
 
 
 @contextmanager
-def serving(command: Sequence[str], environ: dict[str, str]) -> Generator[tuple[subprocess.Popen[str], set[str]]]:
-    """A server that has answered its first list, and the names in it."""
-    asked: list[Json] = [
+def running_server(
+    command: Sequence[str], environ: dict[str, str]
+) -> Generator[tuple[subprocess.Popen[str], set[str]]]:
+    """Start a server, and yield its process and the names of the tools that it lists."""
+    requests: list[Json] = [
         {"id": 1, "method": "initialize", "params": ABOUT},
         {"method": "notifications/initialized"},
         {"id": 2, "method": "tools/list"},
@@ -150,36 +154,36 @@ def serving(command: Sequence[str], environ: dict[str, str]) -> Generator[tuple[
     with subprocess.Popen(command, env=environ, stdin=pipe, stdout=pipe, stderr=pipe, encoding="utf-8") as process:
         assert process.stdin is not None
         assert process.stdout is not None
-        process.stdin.writelines(json.dumps({"jsonrpc": "2.0", **message}) + "\n" for message in asked)
+        process.stdin.writelines(json.dumps({"jsonrpc": "2.0", **message}) + "\n" for message in requests)
         process.stdin.flush()
         while (answer := json.loads(process.stdout.readline())).get("id") != 2:
             pass
-        yield process, {each["name"] for each in answer["result"]["tools"]}
+        yield process, {tool["name"] for tool in answer["result"]["tools"]}
         process.stdin.close()
 
 
 @pytest.mark.skipif(os.name != "posix", reason="not run: the limit is one of POSIX shells")
 @pytest.mark.requirement("catalogue.bounds")
-def test_a_disk_without_room_costs_nothing_but_what_would_have_been_kept(tmp_path: Path) -> None:
+def test_a_full_disk_prevents_only_the_storing_of_lists(tmp_path: Path) -> None:
     tools = [{"name": "find", "description": "d" * 5_000, "inputSchema": {"type": "object"}}]
     config = write_config(tmp_path, {"mcpServers": {"up": listing_entry("up", tools=tools)}})
-    # No file may grow beyond a block of a kilobyte.
-    limited = ["bash", "-c", 'ulimit -f 1; exec "$@"', "bash", sys.executable, "-P", str(LAUNCHER), "serve"]
-    # Python would leave halves of what it compiles for anyone who starts next.
+    # No file may be larger than one block of a kilobyte.
+    limited_command = ["bash", "-c", 'ulimit -f 1; exec "$@"', "bash", sys.executable, "-P", str(LAUNCHER), "serve"]
+    # Otherwise, Python would leave truncated bytecode files, which would break the next start.
     environ = {**os.environ, "XDG_STATE_HOME": str(tmp_path / "state"), "PYTHONDONTWRITEBYTECODE": "1"}
-    with serving([*limited, "--config", str(config)], environ) as (process, listed):
-        assert "up__find" in listed
+    with running_server([*limited_command, "--config", str(config)], environ) as (process, names):
+        assert "up__find" in names
         assert process.stderr is not None
-        said = ""
-        while "cannot be stored for the next run" not in said:
-            said = process.stderr.readline()
-            assert said, "the server has ended"
+        line = ""
+        while "cannot be stored for the next run" not in line:
+            line = process.stderr.readline()
+            assert line, "the server ended before it logged the failure"
     assert list((tmp_path / "state" / "coretools-mcp" / FOLDER).iterdir()) == []
 
 
 @pytest.mark.anyio
 @pytest.mark.requirement("catalogue.settings")
-async def test_a_server_of_a_workspace_that_is_not_trusted_any_more_is_not_listed(tmp_path: Path) -> None:
+async def test_a_server_of_a_workspace_that_is_no_longer_trusted_is_not_listed(tmp_path: Path) -> None:
     project, home = tmp_path.resolve() / "project", tmp_path / "home"
     file = project / ".coretools" / "settings.json"
     file.parent.mkdir(parents=True)
@@ -193,13 +197,13 @@ async def test_a_server_of_a_workspace_that_is_not_trusted_any_more_is_not_liste
     assert report.state_folder is not None
     assert list(report.written) == ["up"]
     file.write_text(file.read_text() + " ")
-    untrusted = load_settings([], {}, environ, folder=str(project))
-    assert untrusted.written == {}
-    assert App(untrusted, "stdio").pool.upstreams == []
+    untrusted_report = load_settings([], {}, environ, folder=str(project))
+    assert untrusted_report.written == {}
+    assert App(untrusted_report, "stdio").pool.upstreams == []
 
 
 @pytest.mark.requirement("catalogue.settings")
-def test_commands_that_list_tell_what_there_is_now(tmp_path: Path) -> None:
+def test_commands_list_the_current_tools_and_not_the_stored_ones(tmp_path: Path) -> None:
     flag = tmp_path / "flag"
     entry = listing_entry("up", tools=[{"name": "find", "inputSchema": {"type": "object"}}], orders=str(flag))
     config = write_config(tmp_path, {"mcpServers": {"up": entry}, "tools": {"builtIn": False}})
@@ -216,11 +220,11 @@ def test_commands_that_list_tell_what_there_is_now(tmp_path: Path) -> None:
 
     assert "up__find" in tools().stdout
     folder = tmp_path / "state" / "coretools-mcp" / FOLDER
-    assert not folder.exists(), "what a command was told is kept for nobody"
-    with serving(command("serve"), environ) as (_, listed):
-        assert listed == {"up__find"}
+    assert not folder.exists(), "a command stored the lists"
+    with running_server(command("serve"), environ) as (_, names):
+        assert names == {"up__find"}
         wait_until(lambda: list(folder.glob("*.json")))
     flag.write_text(json.dumps({"ends": True}))
-    done = tools()
-    assert done.returncode == 1
-    assert "up__find" not in done.stdout
+    result = tools()
+    assert result.returncode == 1
+    assert "up__find" not in result.stdout

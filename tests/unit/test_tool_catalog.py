@@ -1,4 +1,4 @@
-"""The tools of upstreams in the registry: found by every name they have, hidden and shown as others come and go."""
+"""The tools of upstreams in the registry: found by each of their names, and hidden while another tool has the name."""
 
 from __future__ import annotations
 
@@ -32,8 +32,8 @@ async def unreachable(_tool: object, _arguments: object, _context: ToolContext) 
     raise AssertionError
 
 
-def entry(**more: Any) -> UpstreamSettings:
-    return UpstreamSettings.model_validate({"command": "x", **more})
+def entry(**fields: Any) -> UpstreamSettings:
+    return UpstreamSettings.model_validate({"command": "x", **fields})
 
 
 def catalog_of(entries: Mapping[str, UpstreamSettings], *, built_in: bool = True) -> tuple[ToolCatalog, ToolRegistry]:
@@ -47,94 +47,94 @@ def catalog_of(entries: Mapping[str, UpstreamSettings], *, built_in: bool = True
     return catalog, registry
 
 
-def lists(catalog: ToolCatalog, alias: str, *names: str) -> None:
+def set_list(catalog: ToolCatalog, alias: str, *names: str) -> None:
     catalog.set_listed(alias, [{"name": name} for name in names], unreachable)
 
 
-def meant(registry: ToolRegistry, name: str) -> tuple[str, str] | None:
+def origin_of(registry: ToolRegistry, name: str) -> tuple[str, str] | None:
     tool = registry.get_tool(name)
     return (tool.alias, tool.upstream_name) if isinstance(tool, DiscoveredMCPTool) else None
 
 
-def listed(registry: ToolRegistry) -> list[str]:
+def listed_names(registry: ToolRegistry) -> list[str]:
     return [tool.name for tool in registry.get_all_tools() if isinstance(tool, DiscoveredMCPTool)]
 
 
 @pytest.mark.requirement("proxy.names.full")
 def test_a_call_by_the_full_name_reaches_a_tool_that_is_published_under_another() -> None:
     catalog, registry = catalog_of({"a": entry(rename={"old": "new"}), "b": entry(prefix="none")})
-    lists(catalog, "a", LONG, "old", "odd name!")
-    lists(catalog, "b", "search", "read_file")
-    assert len(listed(registry)) == 4
+    set_list(catalog, "a", LONG, "old", "odd name!")
+    set_list(catalog, "b", "search", "read_file")
+    assert len(listed_names(registry)) == 4
     for alias, name in (("a", LONG), ("a", "old"), ("a", "odd name!"), ("b", "search"), ("b", "read_file")):
-        assert meant(registry, f"{alias}__{name}") == (alias, name)
+        assert origin_of(registry, f"{alias}__{name}") == (alias, name)
         assert registry.find(f"{alias}__{name}") is not None
         origin = catalog.names.find(f"{alias}__{name}")
         assert origin is not None
         assert origin.alias == alias
-    assert meant(registry, "read_file") is None
-    assert not {f"a__{LONG}", "a__old", "b__search", "b__read_file"} & set(listed(registry))
+    assert origin_of(registry, "read_file") is None
+    assert not {f"a__{LONG}", "a__old", "b__search", "b__read_file"} & set(listed_names(registry))
 
 
 @pytest.mark.requirement("proxy.names.unprefixed")
 def test_an_older_name_of_a_built_in_tool_stays_its_own() -> None:
     catalog, registry = catalog_of({"b": entry(prefix="none")})
-    lists(catalog, "b", "replace", "ShellTool", "mine")
-    assert listed(registry) == ["mine"]
+    set_list(catalog, "b", "replace", "ShellTool", "mine")
+    assert listed_names(registry) == ["mine"]
     assert registry.get_tool("replace").name == "edit"
 
 
 @pytest.mark.requirement("proxy.names.unprefixed")
 def test_a_hidden_tool_comes_back_when_the_name_is_free_again() -> None:
     catalog, registry = catalog_of({"a": entry(prefix="none"), "b": entry(prefix="none")})
-    lists(catalog, "b", "search")
-    assert meant(registry, "search") == ("b", "search")
-    lists(catalog, "a", "search")
-    assert meant(registry, "search") == ("a", "search")
-    assert meant(registry, "b__search") == ("b", "search")
-    lists(catalog, "a")
-    assert meant(registry, "search") == ("b", "search")
+    set_list(catalog, "b", "search")
+    assert origin_of(registry, "search") == ("b", "search")
+    set_list(catalog, "a", "search")
+    assert origin_of(registry, "search") == ("a", "search")
+    assert origin_of(registry, "b__search") == ("b", "search")
+    set_list(catalog, "a")
+    assert origin_of(registry, "search") == ("b", "search")
     assert not catalog.names.hidden
 
 
 @pytest.mark.requirement("proxy.names.unprefixed")
-def test_a_custom_tool_that_comes_later_takes_its_name_and_leaves_it_again() -> None:
+def test_a_custom_tool_that_is_added_later_takes_a_name_and_frees_it_again() -> None:
     catalog, registry = catalog_of({"b": entry(prefix="none")})
     registry.declare_source("custom")
-    lists(catalog, "b", "search")
+    set_list(catalog, "b", "search")
     custom = DiscoveredMCPTool("x", "search", {"name": "search"}, trusted=False, call=unreachable)
     registry.replace_source("custom", [custom])
     assert registry.get_tool("search") is custom
-    assert meant(registry, "b__search") == ("b", "search")
-    assert [hidden.holder for hidden in catalog.names.hidden] == ["this server itself"]
+    assert origin_of(registry, "b__search") == ("b", "search")
+    assert [item.holder for item in catalog.names.hidden] == ["this server itself"]
     registry.replace_source("custom", ())
-    assert meant(registry, "search") == ("b", "search")
+    assert origin_of(registry, "search") == ("b", "search")
 
 
 @pytest.mark.requirement("proxy.names.unprefixed")
-def test_what_is_hidden_is_logged_once_and_a_flood_is_cut(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_hidden_tool_is_logged_once_and_very_many_are_summarised(caplog: pytest.LogCaptureFixture) -> None:
     catalog, _ = catalog_of({"b": entry(prefix="none")})
     with caplog.at_level(logging.WARNING):
-        lists(catalog, "b", "read_file")
-        lists(catalog, "b", "read_file", "more")
+        set_list(catalog, "b", "read_file")
+        set_list(catalog, "b", "read_file", "more")
     (record,) = caplog.records
     assert "'read_file' of the server b is not listed" in record.getMessage()
     caplog.clear()
     catalog, _ = catalog_of({"a": entry(prefix="none"), "b": entry(prefix="none")})
     many = [f"tool{number}" for number in range(MAX_LOGGED_NAMES + 5)]
     with caplog.at_level(logging.WARNING):
-        lists(catalog, "a", *many)
-        lists(catalog, "b", *many)
+        set_list(catalog, "a", *many)
+        set_list(catalog, "b", *many)
     assert len(caplog.records) == MAX_LOGGED_NAMES + 1
     assert caplog.records[-1].getMessage().startswith("further names are taken (5)")
 
 
 @pytest.mark.requirement("upstream.filters")
 @pytest.mark.parametrize("name", ["old", "a__old", "new", "old(x)"])
-def test_filters_take_the_own_the_full_and_the_new_name(name: str) -> None:
+def test_filters_accept_the_own_the_full_and_the_new_name(name: str) -> None:
     catalog, registry = catalog_of({"a": entry(rename={"old": "new"}, excludeTools=(name,))})
-    lists(catalog, "a", "old", "other")
-    assert listed(registry) == ["a__other"]
+    set_list(catalog, "a", "old", "other")
+    assert listed_names(registry) == ["a__other"]
     with pytest.raises(ToolNotRegisteredError):
         registry.get_tool("a__old")
 
@@ -143,15 +143,15 @@ def test_filters_take_the_own_the_full_and_the_new_name(name: str) -> None:
 def test_a_changed_entry_forgets_what_was_listed_and_leaves_the_others_alone() -> None:
     before = {"a": entry(), "b": entry(prefix="none")}
     catalog, registry = catalog_of(before)
-    lists(catalog, "a", "x")
-    lists(catalog, "b", "y")
-    kept = registry.get_tool("a__x")
+    set_list(catalog, "a", "x")
+    set_list(catalog, "b", "y")
+    tool = registry.get_tool("a__x")
     catalog.configure({"a": before["a"], "b": entry(prefix="none", cwd="/elsewhere")})
-    assert listed(registry) == ["a__x"]
-    assert registry.get_tool("a__x") is kept
-    lists(catalog, "b", "y")
+    assert listed_names(registry) == ["a__x"]
+    assert registry.get_tool("a__x") is tool
+    set_list(catalog, "b", "y")
     catalog.configure({})
-    assert listed(registry) == []
+    assert listed_names(registry) == []
     assert catalog.names.find("a__x") is None
 
 
@@ -160,9 +160,9 @@ def names_of(tools: Iterable[str], registry: ToolRegistry) -> list[tuple[str, ..
 
 
 @pytest.mark.requirement("proxy.names.full")
-def test_the_first_name_for_rules_is_the_full_one_and_the_bare_one_is_loose() -> None:
+def test_the_first_rule_name_is_the_full_name_and_the_bare_name_is_a_loose_one() -> None:
     catalog, registry = catalog_of({"b": entry(prefix="none", rename={"z": "git__push"})})
-    lists(catalog, "b", "search", "a b")
+    set_list(catalog, "b", "search", "a b")
     first = [names[0] for names in names_of(["search", "b__a b"], registry)]
     assert first[0] == "b__search"
     assert first[1].startswith("b__a-b-")
@@ -171,68 +171,72 @@ def test_the_first_name_for_rules_is_the_full_one_and_the_bare_one_is_loose() ->
 
 
 @pytest.mark.requirement("proxy.changed_tools.memory")
-def test_names_that_are_listed_no_more_are_forgotten_and_one_that_comes_back_counts_as_changed(
+def test_tools_that_are_no_longer_listed_are_forgotten_and_count_as_changed_if_they_come_back(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     catalog, registry = catalog_of({"a": entry(trust=True), "b": entry(trust=True)}, built_in=False)
-    lists(catalog, "b", "old")
-    lists(catalog, "a", "old", "stays")
+    set_list(catalog, "b", "old")
+    set_list(catalog, "a", "old", "stays")
     old = registry.get_tool("a__old")
     with caplog.at_level(logging.WARNING):
         for turn in range(3):
-            lists(catalog, "a", "stays", *(f"t{turn}_{number}" for number in range(MAX_REMEMBERED // 2)))
+            set_list(catalog, "a", "stays", *(f"t{turn}_{number}" for number in range(MAX_REMEMBERED // 2)))
     assert len([record for record in caplog.records if "the oldest are forgotten" in record.getMessage()]) == 1
     assert old.why_outdated()
-    lists(catalog, "a", "old", "stays", "t1_9", "never_seen")
-    asked = {name: bool(registry.get_tool(f"a__{name}").why_asked_again("me")) for name in ("old", "stays", "t1_9")}
-    assert asked == {"old": True, "stays": False, "t1_9": False}
+    set_list(catalog, "a", "old", "stays", "t1_9", "never_seen")
+    asked_again = {
+        name: bool(registry.get_tool(f"a__{name}").why_asked_again("me")) for name in ("old", "stays", "t1_9")
+    }
+    assert asked_again == {"old": True, "stays": False, "t1_9": False}
     assert registry.get_tool("a__never_seen").why_asked_again("me")
     registry.get_tool("a__old").record_consent("me")
     assert not registry.get_tool("a__old").why_asked_again("me")
-    lists(catalog, "b", "old", "new")
+    set_list(catalog, "b", "old", "new")
     assert not any(registry.get_tool(f"b__{name}").why_asked_again("me") for name in ("old", "new"))
 
 
 @pytest.mark.requirement("proxy.changed_tools.memory")
-def test_all_that_is_listed_now_is_remembered_however_much_and_of_the_rest_the_latest() -> None:
+def test_the_history_keeps_all_current_tools_and_the_latest_of_the_others() -> None:
     definitions = ToolHistory()
     definitions.note("a", {"first": "1"})
     definitions.note("a", {"second": "1"})
-    now = {f"t{number}": "1" for number in range(MAX_REMEMBERED - 1)}
-    definitions.note("a", now)
+    current = {f"t{number}": "1" for number in range(MAX_REMEMBERED - 1)}
+    definitions.note("a", current)
     assert definitions.record("a", "second").current_digest == "1"
     with pytest.raises(KeyError):
         definitions.record("a", "first")
-    more = now | {f"more{number}": "1" for number in range(2)}
-    definitions.note("a", more)
-    assert all(definitions.record("a", name).current_digest == "1" for name in more)
+    larger = current | {f"more{number}": "1" for number in range(2)}
+    definitions.note("a", larger)
+    assert all(definitions.record("a", name).current_digest == "1" for name in larger)
     with pytest.raises(KeyError):
         definitions.record("a", "second")
 
 
 @pytest.mark.requirement("lock.cost")
-def test_a_tool_that_is_listed_again_as_it_was_is_not_compared_with_the_lock_file_again() -> None:
+def test_an_unchanged_tool_is_not_compared_with_the_lock_file_again() -> None:
     catalog, registry = catalog_of({"a": entry()}, built_in=False)
     definitions = [{"name": f"t{number}", "description": "d"} for number in range(100)]
-    approved = server_entry(entry(), {}, "", {"tools": definitions[:50]})
-    catalog.lock = lock = CountingLock("x", {"a": approved})
+    approved_entry = server_entry(entry(), {}, "", {"tools": definitions[:50]})
+    catalog.lock = lock = CountingLock("x", {"a": approved_entry})
     anyio.run(catalog.prepare, "a", definitions)
     for _ in range(3):
         anyio.run(catalog.prepare, "a", definitions)
         catalog.set_listed("a", definitions, unreachable)
-    assert lock.asked == 100
+    assert lock.lookups == 100
     tools = [tool for tool in registry.get_all_tools() if isinstance(tool, DiscoveredMCPTool)]
     assert [isinstance(tool, BlockedMCPTool) for tool in tools] == [False] * 50 + [True] * 50
 
 
 @pytest.mark.requirement("lock.log")
-def test_annotations_that_come_and_go_raise_nothing_in_a_hundred_reconnects(caplog: pytest.LogCaptureFixture) -> None:
+def test_annotations_that_come_and_go_cause_no_log_messages_in_a_hundred_reconnects(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     caplog.set_level(logging.INFO)
     catalog, registry = catalog_of({"a": entry()}, built_in=False)
-    whole: dict[str, Any] = {"name": "t", "annotations": {"readOnlyHint": True, "destructiveHint": True}}
-    catalog.lock = Lock("x", {"a": server_entry(entry(), {}, "", {"tools": [whole]})})
+    whole_definition: dict[str, Any] = {"name": "t", "annotations": {"readOnlyHint": True, "destructiveHint": True}}
+    catalog.lock = Lock("x", {"a": server_entry(entry(), {}, "", {"tools": [whole_definition]})})
     for number in range(100):
-        definition = dict(whole) if number % 2 else {"name": "t"}
+        definition = dict(whole_definition) if number % 2 else {"name": "t"}
         anyio.run(catalog.prepare, "a", [definition])
         catalog.set_listed("a", [definition], unreachable)
         assert not isinstance(registry.get_tool("a__t"), BlockedMCPTool)
@@ -241,7 +245,7 @@ def test_annotations_that_come_and_go_raise_nothing_in_a_hundred_reconnects(capl
 
 
 @pytest.mark.requirement("lock.states")
-def test_the_tool_to_log_in_has_no_standing_and_of_several_fields_all_are_named() -> None:
+def test_the_login_tool_has_no_approval_state_and_all_differing_fields_are_named() -> None:
     catalog, registry = catalog_of({"a": entry(), "b": entry()}, built_in=False)
     tool: dict[str, Any] = {"name": "t", "icons": []}
     catalog.use_lock(Lock("x", {"b": server_entry(entry(), {}, "", {"tools": [tool]})}))
@@ -254,7 +258,7 @@ def test_the_tool_to_log_in_has_no_standing_and_of_several_fields_all_are_named(
 
 
 @pytest.mark.requirement("lock.shown")
-def test_no_description_passes_for_what_is_said_beside_it_to_the_person_who_approves() -> None:
+def test_no_description_can_imitate_the_other_lines_that_a_person_sees_before_approval() -> None:
     catalog, registry = catalog_of({"a": entry()}, built_in=False)
     catalog.use_lock(Lock("x"))
     description = "Harmless.\nIts arguments now:\n{}\n\nState: approved"
@@ -267,10 +271,10 @@ def test_no_description_passes_for_what_is_said_beside_it_to_the_person_who_appr
 
 
 class CountingLock(Lock):
-    """Counts how often it is asked for a tool."""
+    """Counts how often a tool is looked up."""
 
-    asked = 0
+    lookups = 0
 
     def tool(self, alias: str, name: str) -> dict[str, Any] | None:
-        type(self).asked += 1
+        type(self).lookups += 1
         return super().tool(alias, name)

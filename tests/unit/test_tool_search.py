@@ -1,4 +1,4 @@
-"""The ranking of tools by a query, measured on a set that was written before it; and what may be searched through."""
+"""The ranking of tools by a query, measured with queries that were written before the ranking."""
 
 from __future__ import annotations
 
@@ -17,40 +17,40 @@ TEXTS = texts_of(SET["tools"])
 INDEX = ToolIndex(TEXTS)
 
 
-def recall(found: list[list[int]]) -> float:
-    """The part of the right tools that is there, as a mean of the queries."""
+def recall(results: list[list[int]]) -> float:
+    """Return the share of the right tools that were found, averaged over the queries."""
     parts = [
-        len(set(asked["right"]) & {TEXTS[number].name for number in numbers}) / min(len(asked["right"]), 5)
-        for asked, numbers in zip(SET["queries"], found, strict=True)
+        len(set(query["right"]) & {TEXTS[number].name for number in numbers}) / min(len(query["right"]), 5)
+        for query, numbers in zip(SET["queries"], results, strict=True)
     ]
     return sum(parts) / len(parts)
 
 
 @pytest.mark.requirement("search.quality")
-def test_most_right_tools_are_among_the_first_five_and_ten_points_more_than_by_the_usual_formula() -> None:
+def test_the_search_finds_most_right_tools_and_ten_points_more_than_plain_bm25() -> None:
     plain = plain_bm25(TEXTS)
-    ours = recall([INDEX.find(asked["query"], 5)[0] for asked in SET["queries"]])
-    assert ours >= 0.80
-    assert ours >= recall([plain(asked["query"]) for asked in SET["queries"]]) + 0.1
+    our_recall = recall([INDEX.find(query["query"], 5)[0] for query in SET["queries"]])
+    assert our_recall >= 0.80
+    assert our_recall >= recall([plain(query["query"]) for query in SET["queries"]]) + 0.1
 
 
 @pytest.mark.requirement("search.servers")
-def test_of_natural_queries_over_twenty_real_servers_nearly_all_find_a_right_tool() -> None:
+def test_nearly_all_natural_queries_over_twenty_real_servers_find_a_right_tool() -> None:
     servers = json.loads((Path(__file__).parents[2] / "bench" / "tool_search_servers.json").read_text("utf-8"))
     texts = texts_of(servers["tools"])
     index = ToolIndex(texts)
-    missed = [
-        asked["query"]
-        for asked in servers["queries"]
-        if not {texts[number].name for number in index.find(asked["query"], 5)[0]} & set(asked["right"])
+    missing = [
+        query_["query"]
+        for query_ in servers["queries"]
+        if not {texts[number].name for number in index.find(query_["query"], 5)[0]} & set(query_["right"])
     ]
     assert len(servers["queries"]) == 27
-    assert len(missed) <= 2, missed
+    assert len(missing) <= 2, missing
     assert [query for query in servers["unanswerable"] if index.find(query, 5)[0]] == []
 
 
 @pytest.mark.requirement("search.found")
-def test_what_is_named_in_full_is_found_in_another_word_for_it_unless_it_is_to_go() -> None:
+def test_a_fully_named_object_is_found_with_another_verb_unless_the_verb_deletes() -> None:
     index = ToolIndex([SearchText("c__make_pie_chart", "c", "make_pie_chart"), SearchText("c__go", "c", "delete_all")])
     assert index.find("sketch a pie chart", 5)[0] == [0]
     assert index.find("delete a pie chart", 5)[0] != [0]
@@ -58,8 +58,8 @@ def test_what_is_named_in_full_is_found_in_another_word_for_it_unless_it_is_to_g
 
 @pytest.mark.requirement("search.quality")
 def test_at_most_a_tenth_of_the_queries_without_an_answer_find_something() -> None:
-    wrong = [query for query in SET["unanswerable"] if INDEX.find(query, 5)[0]]
-    assert len(wrong) <= len(SET["unanswerable"]) / 10, wrong
+    answered_queries = [query for query in SET["unanswerable"] if INDEX.find(query, 5)[0]]
+    assert len(answered_queries) <= len(SET["unanswerable"]) / 10, answered_queries
 
 
 @pytest.mark.requirement("search.quality")
@@ -72,7 +72,7 @@ def test_every_name_is_found_first_in_any_spelling(between: str) -> None:
 
 @pytest.mark.requirement("search.load")
 @pytest.mark.parametrize("name", ["list_files", "", "___", "的", "x" * 5_000])
-def test_many_tools_that_cannot_be_told_apart_do_no_harm(name: str) -> None:
+def test_many_identical_tools_do_no_harm(name: str) -> None:
     index = ToolIndex(SearchText(f"s__{name}", "s", name, description=name) for _ in range(1_000))
     for query in ("list files", name, f"+{name}", "list " * 200, "select:" + ",".join([name] * 300)):
         assert len(index.find(query, 20)[0]) <= 20
@@ -95,5 +95,5 @@ def test_no_tools_at_all_find_nothing() -> None:
         ("a" * (MAX_FIELD_CHARS + 9), ["a" * MAX_FIELD_CHARS]),
     ],
 )
-def test_words_are_told_apart_however_they_are_joined(text: str, words: list[str]) -> None:
+def test_words_are_split_however_they_are_joined(text: str, words: list[str]) -> None:
     assert list(words_of(text)) == words

@@ -1,4 +1,4 @@
-"""The upstreams together: the wait for the first list happens once, and names find their owner."""
+"""The pool of upstreams: it waits once for the first lists, and it finds the owner of a name."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ for line in sys.stdin:
     if "id" in request:
         print(json.dumps({"jsonrpc": "2.0", "id": request["id"], "result": result}), flush=True)
 """
-"""A server whose lists say that they come from anyone who asks for them."""
+"""A server whose answers repeat the `_meta` of the request, so that each client takes the server for itself."""
 
 
 def pool_of(*aliases: str) -> UpstreamPool:
@@ -55,13 +55,13 @@ async def test_only_the_first_lists_wait_for_a_hung_upstream() -> None:
         with anyio.CancelScope() as scope:
             scope.cancel()
             await pool.wait_for_first_list()
-        # A wait would have met the cancellation.
+        # A wait would have been cancelled.
         assert not scope.cancelled_caught
         tasks.cancel_scope.cancel()
 
 
 @pytest.mark.requirement("upstream.first_list")
-async def test_nothing_is_waited_for_before_the_start() -> None:
+async def test_there_is_no_wait_before_the_start() -> None:
     with anyio.fail_after(20):
         await pool_of("hung").wait_for_first_list()
 
@@ -89,21 +89,21 @@ async def test_a_failure_is_a_warning_when_it_is_new(
             await attempts(5)
             missing = "upstream bad is not available: its command was not found"
             assert warnings() == [missing]
-            written = tmp_path / "written"
-            written.write_text("#!/bin/sh\nexit 3\n")
-            written.chmod(0o755)
-            written.rename(program)  # at once: an attempt must not find it before it may be executed
+            script = tmp_path / "written"
+            script.write_text("#!/bin/sh\nexit 3\n")
+            script.chmod(0o755)
+            script.rename(program)  # atomic: no attempt must find the file before it is executable
             await attempts(12)
-        ended = "upstream bad is not available: it ended or did not answer during the connection attempt"
-        assert warnings() == [missing, ended]
+        failure_text = "upstream bad is not available: it ended or did not answer during the connection attempt"
+        assert warnings() == [missing, failure_text]
         tasks.cancel_scope.cancel()
 
 
 @pytest.mark.requirement("upstream.errors")
-async def test_a_call_right_after_a_loss_is_not_told_that_the_server_is_connected() -> None:
-    (lost,) = quiet_pool({"lost": UpstreamSettings(command="a-command")}).upstreams
-    lost.status.change(UpstreamState.CONNECTED)  # what the end of a session changes a moment later
-    assert "its connection was just lost" in lost.unavailable().message
+async def test_a_call_right_after_a_lost_connection_is_not_told_that_the_server_is_connected() -> None:
+    (upstream,) = quiet_pool({"lost": UpstreamSettings(command="a-command")}).upstreams
+    upstream.status.change(UpstreamState.CONNECTED)  # as in the moment before the end of a session changes the state
+    assert "its connection was just lost" in upstream.unavailable().message
 
 
 @pytest.mark.requirement("relay.ring")
@@ -125,19 +125,19 @@ async def test_a_server_that_is_left_out_is_not_tried_again_when_it_is_called() 
 @pytest.mark.requirement("proxy.names")
 def test_a_published_name_finds_its_upstream() -> None:
     pool = pool_of("one", "one-more")
-    found = [owner_of(pool, name) for name in ("one__x", "one-more__x", "one", "two__x", "read_file")]
-    assert [owner.alias if owner else None for owner in found] == ["one", "one-more", None, None, None]
+    owners = [owner_of(pool, name) for name in ("one__x", "one-more__x", "one", "two__x", "read_file")]
+    assert [owner.alias if owner else None for owner in owners] == ["one", "one-more", None, None, None]
 
 
 @pytest.mark.requirement("proxy.names.unprefixed")
-def test_only_a_name_that_nobody_has_may_be_that_of_a_server_without_prefix() -> None:
+def test_only_an_unowned_name_may_belong_to_a_server_without_a_prefix() -> None:
     registry = ToolRegistry()
     for tool in builtin_tools():
         registry.register_tool(tool)
-    bare = HUNG.model_copy(update={"prefix": "none"})
-    pool = quiet_pool({"one": HUNG, "bare": bare}, registry=registry)
-    found = [owner_of(pool, name) for name in ("read_file", "replace", "search", "one__x")]
-    assert [owner.alias if owner else None for owner in found] == [None, None, "bare", "one"]
+    entry_without_prefix = HUNG.model_copy(update={"prefix": "none"})
+    pool = quiet_pool({"one": HUNG, "bare": entry_without_prefix}, registry=registry)
+    owners = [owner_of(pool, name) for name in ("read_file", "replace", "search", "one__x")]
+    assert [owner.alias if owner else None for owner in owners] == [None, None, "bare", "one"]
     pool.catalog.set_listed("bare", [{"name": "find"}], refuse_calls(pool.upstreams[1]))
-    found = [owner_of(pool, name) for name in ("find", "search")]
-    assert [owner.alias if owner else None for owner in found] == ["bare", None]
+    owners = [owner_of(pool, name) for name in ("find", "search")]
+    assert [owner.alias if owner else None for owner in owners] == ["bare", None]

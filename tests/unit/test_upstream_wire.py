@@ -1,4 +1,4 @@
-"""What goes to an upstream, byte for byte, and where what nobody lists is looked for."""
+"""Messages to an upstream, byte for byte; routes of resources that no upstream lists; and login challenges."""
 
 from __future__ import annotations
 
@@ -21,35 +21,35 @@ if sys.platform == "win32":
 from server.upstreams.wire.stdio_upstream import StdinWriter
 
 
-def ignored(*_: object) -> None:
-    """Nobody listens here."""
+def ignore(*_: object) -> None:
+    """Do nothing with a message."""
 
 
 @pytest.mark.anyio
 @pytest.mark.requirement("relay.results")
-async def test_a_notification_without_parameters_has_no_such_key() -> None:
-    reading, writing = os.pipe()
-    os.set_blocking(writing, False)
-    outgoing = StdinWriter(writing, on_lost=lambda: None)
-    peer = JsonRpcChannel(outgoing, ignored, ignored)
+async def test_a_notification_without_parameters_has_no_params_key() -> None:
+    read_end, write_end = os.pipe()
+    os.set_blocking(write_end, False)
+    outgoing = StdinWriter(write_end, on_lost=lambda: None)
+    peer = JsonRpcChannel(outgoing, ignore, ignore)
     try:
         await peer.notify("notifications/initialized")
         await peer.notify("notifications/other", {"a": 1})
         with anyio.fail_after(60):
             await outgoing.flush()
-        first, second = (json.loads(line) for line in os.read(reading, 1 << 16).splitlines())
+        first, second = (json.loads(line) for line in os.read(read_end, 1 << 16).splitlines())
     finally:
         outgoing.close()
-        os.close(reading)
+        os.close(read_end)
     assert first == {"jsonrpc": "2.0", "method": "notifications/initialized"}
     assert second == {"jsonrpc": "2.0", "method": "notifications/other", "params": {"a": 1}}
 
 
-class Having(Upstream):
+class UpstreamWithResource(Upstream):
     """An upstream with one resource."""
 
     def __init__(self, alias: str, uri: str) -> None:
-        super().__init__(alias, UpstreamSettings(command="x"), ignored, ignored)
+        super().__init__(alias, UpstreamSettings(command="x"), ignore, ignore)
         self.offer.lists[RESOURCES.field] = [{"uri": uri, "name": uri}]
 
     @property
@@ -58,11 +58,11 @@ class Having(Upstream):
 
 
 @pytest.mark.requirement("relay.uris")
-def test_what_no_list_has_is_looked_for_where_its_scheme_is() -> None:
-    upstreams = [Having("a", "demo://one"), Having("b", "note://one")]
+def test_an_unlisted_resource_is_routed_by_its_scheme() -> None:
+    upstreams = [UpstreamWithResource("a", "demo://one"), UpstreamWithResource("b", "note://one")]
     routes = ResourceRoutes(upstreams, {"a", "b"}, lambda _: False, is_alone=False)
-    found = {uri: routes.find(uri) for uri in ("demo://two", "note://two", "other://two")}
-    assert {uri: route and route.upstream.alias for uri, route in found.items()} == {
+    routes_by_uri = {uri: routes.find(uri) for uri in ("demo://two", "note://two", "other://two")}
+    assert {uri: route and route.upstream.alias for uri, route in routes_by_uri.items()} == {
         "demo://two": "a",
         "note://two": "b",
         "other://two": None,
@@ -82,5 +82,5 @@ def test_what_no_list_has_is_looked_for_where_its_scheme_is() -> None:
         ('Bearer scope="' + "=" * 8_000, None),
     ],
 )
-def test_a_parameter_of_a_challenge_is_found_beside_texts_that_look_like_one(scheme: str, scope: str | None) -> None:
+def test_a_parameter_of_a_challenge_is_found_among_similar_texts(scheme: str, scope: str | None) -> None:
     assert Challenge(403, (scheme,)).parameter("scope") == scope

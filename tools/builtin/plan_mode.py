@@ -102,7 +102,7 @@ class ExitPlanModeTool(BuiltinTool[ExitPlanModeParams]):
         context.client.approval_mode = mode
         if context.services.forget_plan is not None:
             context.services.forget_plan(context.client.key)
-        note = "The user is asked before each change."
+        note = "The user is asked before each change that no rule or earlier answer allows."
         if mode is ApprovalMode.AUTO_EDIT:
             note = "From now on, files are edited without asking the user."
         if context.workspace.scratch is not None:

@@ -32,7 +32,7 @@ from tools.contract.confirmation import (
 from tools.contract.display import can_be_shown, visible_line
 from tools.contract.permission_subjects import Access, AgentSubject, HostSubject, PathSubject, Subject, ToolKind
 from tools.contract.tool_errors import ExecutionDeniedError, ToolError
-from tools.files.workspace import Workspace
+from tools.files.workspace import Workspace, is_inside
 from tools.permissions.permission_policy import PermissionPolicy
 from tools.permissions.permission_rules import ANYTHING, SANDBOXED, literal_path
 from tools.permissions.tool_names import rule_for
@@ -44,7 +44,7 @@ logger = logging.getLogger(__name__)
 MAX_GRANTS = 4  # maximum number of rules that one answer may add; if a call needs more, no rules for it are offered
 
 PLAN_CHOICES = (
-    Choice(Decision.ONCE, "Carry out the plan, asking before each change"),
+    Choice(Decision.ONCE, "Carry out the plan, asking as usual"),
     Choice(Decision.ALWAYS, "Carry out the plan, editing files without asking"),
     Choice(Decision.DENY, "Keep planning"),
 )
@@ -145,12 +145,11 @@ def grants_for(
         if any(ANYTHING in name for name in agents):
             return ()  # the rule would also cover other agents
         hosts = dict.fromkeys(subject.host for subject in subjects if isinstance(subject, HostSubject))
-        rules = (
-            [f"Task({name})" for name in agents]
-            or [f"WebFetch(domain:{host})" for host in hosts]
-            or [rule_for(tool.traits.rule_names[0])]
-        )
-        grants = tuple(Grant(rule, rule) for rule in rules)
+        rule = rule_for(tool.traits.rule_names[0])
+        grants = (
+            *(Grant(f"Task({name})", f"the agent {name}") for name in agents),
+            *(Grant(f"WebFetch(domain:{host})", f"pages of {host} and its subdomains") for host in hosts),
+        ) or (Grant(rule, rule),)
     return grants if len(grants) <= MAX_GRANTS else ()
 
 
@@ -230,9 +229,11 @@ async def require_consent(
                 problem = "The user could not be asked for consent, so nothing was done."
                 cause = f"The question was needed because {permission.reason}." if is_particular else ""
                 advice = "Use a client that supports form elicitation." if permission.is_explicit else answer.way_out
-                raise ExecutionDeniedError(" ".join(filter(None, (problem, cause, advice, _way_out(judgement)))))
+                raise ExecutionDeniedError(
+                    " ".join(filter(None, (problem, cause, advice, _way_out(judgement, context.workspace))))
+                )
         elif answer.decision is Decision.DENY:
-            raise ExecutionDeniedError(_refusal(judgement, answer))
+            raise ExecutionDeniedError(_refusal(judgement, answer, context.workspace))
     if not isinstance(answer, Answer) or answer.channel is not ConsentChannel.EARLIER:
         tool.record_consent(context.client.key)  # only tools of upstreams record it
     if (denial := policy.why_not_offered(tool.traits, context.rights)) is not None:  # rights may have changed
@@ -299,7 +300,7 @@ def refuse(permission: Permission) -> NoReturn:
     raise ExecutionDeniedError(f"The call is refused: {permission.reason}. Nothing was done. {way_out}")
 
 
-def _refusal(judgement: Judgement, answer: Answer) -> str:
+def _refusal(judgement: Judgement, answer: Answer, workspace: Workspace) -> str:
     """Return the message for the model about an answer that is not consent."""
     match answer.channel:
         case ConsentChannel.FORM | ConsentChannel.EARLIER:
@@ -308,12 +309,12 @@ def _refusal(judgement: Judgement, answer: Answer) -> str:
         case ConsentChannel.DECLINED:
             return (
                 "The question was declined, so nothing was done. Some clients decline on their own, so perhaps nobody "
-                f"saw it. {_way_out(judgement) or 'Ask the user how to continue.'}"
+                f"saw it. {_way_out(judgement, workspace) or 'Ask the user how to continue.'}"
             )
         case ConsentChannel.FAILED:
             return (
                 f"The client answered the question with an error ({answer.reason}), so nothing was done, and perhaps "
-                f"nobody saw it. Tell the user. {_way_out(judgement)}".rstrip()
+                f"nobody saw it. Tell the user. {_way_out(judgement, workspace)}".rstrip()
             )
         case ConsentChannel.CANCELLED:
             return "The question was dismissed without a decision, so nothing was done. Ask the user how to continue."
@@ -336,7 +337,7 @@ def _refusal(judgement: Judgement, answer: Answer) -> str:
             )
 
 
-def _way_out(judgement: Judgement) -> str:
+def _way_out(judgement: Judgement, workspace: Workspace) -> str:
     """Return how the operator can allow such calls without a question. Empty if unknown."""
     permission = judgement.permission
     if isinstance(judgement.details, ApprovalConfirmation):
@@ -351,7 +352,9 @@ def _way_out(judgement: Judgement) -> str:
     ways = [_allow_setting(permission)]
     if isinstance(judgement.details, McpConfirmation):
         ways.append("trust: true for this upstream server")
-    if isinstance(judgement.details, EditConfirmation) or judgement.tool.kind in (ToolKind.FETCH, ToolKind.SEARCH):
+    is_edit = isinstance(judgement.details, EditConfirmation)
+    is_edit_inside = is_edit and all(is_inside(path, workspace.roots) for path in judgement.written_paths)
+    if is_edit_inside or judgement.tool.kind in (ToolKind.FETCH, ToolKind.SEARCH):
         ways.append("--approval-mode auto-edit (for files in the workspace and for the web)")
     elif permission.offers_sandboxed:
         ways.append('permissions.sandboxedCommands "allow" (for any command that stays in the sandbox)')

@@ -52,6 +52,7 @@ class ToolErrorType(StrEnum):
     SHELL_TIMED_OUT = "shell_timed_out"
     JOB_NOT_FOUND = "job_not_found"
     MCP_TOOL_ERROR = "mcp_tool_error"
+    TOOL_NOT_CALLED = "tool_not_called"
     SANDBOX_UNAVAILABLE = "sandbox_unavailable"
     LSP_SERVER_FAILED = "lsp_server_failed"
     NO_LANGUAGE_SERVER = "no_language_server"
@@ -153,6 +154,9 @@ def exhaustion_of(error: BaseException, effect: str = UNKNOWN_EFFECT) -> Exhaust
     # Python has no error class for threads and locks that the system cannot create.
     if isinstance(error, RuntimeError) and str(error).startswith(("can't start new thread", "can't allocate lock")):
         return ExhaustedError(_SCARCE[errno.EAGAIN], effect)
+    # The same for extension modules that cannot be loaded for want of memory. The texts are glibc's.
+    if isinstance(error, ImportError) and any(text in str(error) for text in ("failed to map", "cannot allocate")):
+        return ExhaustedError(_SCARCE[errno.ENOMEM], effect)
     return None
 
 

@@ -37,7 +37,7 @@ from itertools import accumulate
 
 from tools.contract.tool_errors import NOTHING_DONE, ToolError, ToolErrorType, exhaustion_of
 from tools.files.path_opener import NotRegularError, OpenedFile, exists, may_block, open_regular
-from tools.files.workspace import Forbidden, Location, Workspace
+from tools.files.workspace import Forbidden, Location, Workspace, contains
 from tools.text.file_names import shown_path, shown_whole_path
 
 logger = logging.getLogger(__name__)
@@ -358,16 +358,17 @@ def scope_of(
     `names` are the entries of the folder, if known. Raises a `ToolError` (`path_ignored`) if an agent-ignore file in
     the folder or above it is not understood.
     """
-    root = location.root
+    root, agent_root = location.root, workspace.ignore_root(location.root)
     if location.in_scratch:
         # The scratch folder has no ignore files, because commands can create anything there, including symlinks.
         git = agent = False
     top, child = root, ""
     while git and top != child and exclude_file(top) is None:
         top, child = os.path.dirname(top), top
-    # Start at the top of the repository, if there is one.
-    folder = top = root if top == child else top
-    agent_files = () if agent and top == root else None
+    # Start at the top of the repository, if there is one, or at an outer root whose agent-ignore files apply.
+    top = root if top == child else top
+    folder = top = min(top, agent_root, key=len) if agent else top
+    agent_files = () if agent and top == agent_root else None
     scope = IgnoreScope("", () if git else None, agent_files, workspace.forbidden_in(location), top)
 
     def present(folder: str) -> Container[str]:
@@ -376,10 +377,28 @@ def scope_of(
     scope = scope.with_own_rules(present(top))
     for name in filter(None, location.path[len(top) :].split(os.sep)):
         folder = os.path.join(folder, name)
-        if agent and folder == root:
+        if agent and folder == agent_root:
             scope = replace(scope, agent=())
+        elif scope.agent and contains(folder, root) and replace(scope, git=()).deciding_file(name, is_folder=True):
+            scope = replace(scope, forbidden=_everything_is_hidden)
         scope = scope.enter(folder, present(folder))
     return scope
+
+
+def _everything_is_hidden(_: str) -> str:
+    return "an agent-ignore file of an outer workspace folder"
+
+
+def agent_scope_above(workspace: Workspace, root: str) -> tuple[IgnoreScope, IgnoreFile | None]:
+    """Return a root's agent-ignore rules without those in its own files, and the file that hides the root itself."""
+    folder = workspace.ignore_root(root)
+    scope, hiding_file = IgnoreScope("", None, (), None, folder), None
+    for name in filter(None, root[len(folder) :].split(os.sep)):
+        scope = scope.with_own_rules(PresentNames(scope.folder))
+        hiding_file = hiding_file or scope.deciding_file(name, is_folder=True)
+        folder = os.path.join(folder, name)
+        scope = IgnoreScope(f"{scope.prefix}{bytes_text(name)}/", None, scope.agent, None, folder)
+    return scope, hiding_file
 
 
 def agent_ignore_file(workspace: Workspace, location: Location, *, own_files: bool = True) -> str | None:
@@ -391,8 +410,9 @@ def agent_ignore_file(workspace: Workspace, location: Location, *, own_files: bo
     """
     if not workspace.respect_agent_ignore or location.in_scratch:
         return None
-    names = list(filter(None, location.path[len(location.root) :].split(os.sep)))
-    folders = list(accumulate(names, os.path.join, initial=location.root))
+    root = workspace.ignore_root(location.root)
+    names = list(filter(None, location.path[len(root) :].split(os.sep)))
+    folders = list(accumulate(names, os.path.join, initial=root))
     ignore_files: list[list[str]] = []
     for folder in folders:
         present_names = PresentNames(folder) if own_files or folder != location.path else ()
@@ -400,7 +420,7 @@ def agent_ignore_file(workspace: Workspace, location: Location, *, own_files: bo
     if not any(ignore_files):
         return None
     may_block()
-    scope = IgnoreScope("", None, (), None, location.root).with_own_rules(ignore_files[0])
+    scope = IgnoreScope("", None, (), None, root).with_own_rules(ignore_files[0])
     for name, folder, files in zip(names, folders[1:], ignore_files[1:], strict=True):
         hiding = scope.deciding_file(name, is_folder=os.path.isdir(folder) and not os.path.islink(folder))
         if hiding is not None:

@@ -100,8 +100,10 @@ class Workspace:
         rule_of_all_reading: str = "",  # the permission rule that denies all reading or asks the user about it
         private: Sequence[str] = (),  # real paths of the server's own folders, which tools never read, find or write
         scratch: Scratch | str = "",  # `str`: why there is no scratch folder, as a sentence; empty if none is expected
+        outer_roots: Sequence[str] = (),  # further folders whose agent-ignore files apply to the roots inside them
     ) -> None:
         self.roots: tuple[str, ...] = tuple(dict.fromkeys(os.path.realpath(root) for root in roots))
+        self.ignore_roots = (*self.roots, *(os.path.realpath(root) for root in outer_roots))
         self.respect_git_ignore = respect_git_ignore
         self.respect_agent_ignore = respect_agent_ignore
         self._rule_of_all_reading = rule_of_all_reading
@@ -125,6 +127,10 @@ class Workspace:
                 return forbidden(self._name_of(path)) if forbidden is not None else None
 
             self.forbidden = hides
+
+    def ignore_root(self, root: str) -> str:
+        """Return the outermost folder around a root whose agent-ignore files apply to it; the root itself if alone."""
+        return min((folder for folder in self.ignore_roots if contains(folder, root)), key=len, default=root)
 
     @property
     def first_root(self) -> str:

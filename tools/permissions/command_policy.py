@@ -141,7 +141,6 @@ class _CommandPolicy:
         self._text = text
         self._all_commands = (*text.commands, *text.inner)
         self._paths = CommandPaths(request.command, text, request.workspace, request.home)
-        self._needs = request.command.needs
         self._rules = request.rules_now()
         self._site = request.command.site
         self._roots = request.workspace.roots
@@ -158,7 +157,7 @@ class _CommandPolicy:
         question = self._collect_reasons()
         if question.refusal:
             return self._permission(Verdict.DENY, question.refusal, way_out=_NAME_ITS_FOLDER)
-        exemption = self._exemption()
+        exemption, is_asked_anyway = self._exemption(), bool(question.reasons) or self._needs_network
         if not exemption:
             self._ask_about_changes(question)
         network = self._network(question)
@@ -187,19 +186,20 @@ class _CommandPolicy:
             is_guarded=question.is_guarded,
             view=self._with_restrictions(view, question.lifted),
             dialog_view=self._with_restrictions(dialog_view, LiftedLimits()),
-            offers_sandboxed=self._has_bubblewrap and may_last and (self._needs_network or not self._is_reading),
+            offers_sandboxed=self._has_bubblewrap and not (exemption or is_asked_anyway or self._must_be_asked),
         )
 
     def _exemption(self) -> str:
         """Return why the command may run without consent, or an empty string. Even so, there can be reasons to ask."""
         if self._is_reading:
             return "it is known to be read-only" if self._site.engine is Engine.NONE else "it only reads"
-        if self._allowing_rules and self._needs is None:
+        if self._allowing_rules and not self._must_be_asked:
             return "; ".join(dict.fromkeys(map(str, self._allowing_rules.values())))
         if self._is_yolo:
             return "approval mode yolo"
-        is_sandboxed = self._request.is_sandboxed and self._has_bubblewrap and self._needs is not Needs.WRITE
-        return "every command that stays in the sandbox may run" if is_sandboxed else ""
+        if self._request.is_sandboxed and self._has_bubblewrap and not self._must_be_asked:
+            return "every command that stays in the sandbox may run"
+        return ""
 
     def _refusal(self) -> Permission | None:
         for command in self._all_commands:
@@ -507,14 +507,14 @@ class _CommandPolicy:
         if not site.has_network:
             reason = "it needs the network, which commands may not use here"
             return self._permission(Verdict.DENY, reason, setting="shell.network")
-        allowing = [self._allowing_rules.get(command) for command in network_commands] if self._needs is None else []
+        allowing = [self._allowing_rules.get(command) for command in network_commands]
         are_about_network = bool(allowing) and all(rule and needs_network(_literal_words(rule)) for rule in allowing)
         if host_rules:
             problem = "cannot be applied to the hosts that a command contacts"
             question.add(f"it needs the network, but the {host_rules[0]} {problem}", host_rules[0].source)
         elif not (self._is_yolo or are_about_network or question.reasons):
             question.add("it needs the network")
-            if self._needs is None:
+            if self._needs is not Needs.NETWORK:
                 commands = dict.fromkeys((*self._unlisted_commands, *network_commands))
                 question.grants |= dict.fromkeys(self._grants([*commands]))
         return Network.HOST
@@ -615,8 +615,11 @@ class _CommandPolicy:
 
     @cached_property
     def _only_reads(self) -> bool:
-        if self._needs is Needs.WRITE:
-            return False
+        return self._seems_to_read and self._request.command.needs is not Needs.WRITE
+
+    @cached_property
+    def _seems_to_read(self) -> bool:
+        """True if the command only reads, judging by its words."""
         if self._site.engine is not Engine.NONE:
             return self._all_read and self._writes_freely()
         text, directory = self._text, self._request.command.directory
@@ -642,9 +645,27 @@ class _CommandPolicy:
 
     @cached_property
     def _needs_network(self) -> bool:
-        return self._needs is Needs.NETWORK or any(
-            needs_network(command.known_words) for command in self._text.commands
-        )
+        return self._request.command.needs is Needs.NETWORK or self._names_network
+
+    @cached_property
+    def _names_network(self) -> bool:
+        return any(needs_network(command.known_words) for command in self._text.commands)
+
+    @cached_property
+    def _needs(self) -> Needs | None:
+        """What the caller requests beyond what the command's words already show."""
+        needs = self._request.command.needs
+        is_shown = self._names_network if needs is Needs.NETWORK else not (self._seems_to_read or self._opens_git)
+        return None if is_shown else needs
+
+    @cached_property
+    def _opens_git(self) -> bool:
+        return changes_by_git_alone(self._text)
+
+    @cached_property
+    def _must_be_asked(self) -> bool:
+        """True if the caller requests something that only an answer gives: the network, or files that git obeys."""
+        return self._needs is Needs.NETWORK or (self._needs is Needs.WRITE and self._opens_git)
 
     def _writes_freely(self) -> bool:
         """Return True if no redirection writes to a path for which consent is needed."""
@@ -758,6 +779,8 @@ def _rule_about(command: SimpleCommand, rules: Sequence[Rule], *, allows: bool =
         name = words[0] if words else None
         short = name and ((plain_name(name) or name) if allows else os.path.basename(name))
         texts = {joined(words), joined((short, *words[1:]))}
+        if short == "git" and not allows:
+            texts.add(joined(("git", *without_git_options(words[1:]))))
         for rule in rules:
             if any(map(rule.fits_command, texts)):
                 return rule
@@ -768,9 +791,13 @@ def _rule_that_may_be_about(command: SimpleCommand, rules: Sequence[Rule]) -> Ru
     """Return a rule that may apply to a simple command with unknown words."""
     for words in programs_run_by(command.words, loosely=True):
         name_and_arguments = (os.path.basename(words[0]), *words[1:]) if words and words[0] is not None else words
+        # An unknown first word may run the program that is named after it, or be nothing.
+        programs = [words[at:] for at in range(1, len(words))] if words[:1] == (None,) else []
         for rule in rules:
             pairs = list(zip(_literal_words(rule), name_and_arguments, strict=False))
             if any(word is None for _, word in pairs) and all(word in (None, rule_word) for rule_word, word in pairs):
+                return rule
+            if any(rule.fits_command(joined(program)) for program in programs):
                 return rule
     return None
 

@@ -61,12 +61,22 @@ _ESCAPED_IN_QUOTES = re.compile(r"\\([$`\"\\\n])")
 # value
 _WRAPPERS = {
     "env": "-u -C --unset --chdir", "timeout": "-s -k --signal --kill-after", "nice": "-n --adjustment",
-    "nohup": "", "time": "-f -o", "stdbuf": "-i -o -e", "command": "", "exec": "-a", "builtin": "",
+    "nohup": "", "time": "-f -o", "stdbuf": "-i -o -e --input --output --error", "command": "", "exec": "-a",
+    "builtin": "",
 }  # fmt: skip
 # The same for programs that `allow` rules do not see through, although other checks do
 _LOOSE_WRAPPERS = {
-    "sudo": "-u -g -h -p -C -r -t -D -R -T", "doas": "-u -C", "xargs": "-I -n -P -L -d -a -s -E",
-    "setsid": "", "ionice": "-c -n -p", "chroot": "", "busybox": "", "watch": "-n", "flock": "-w -E",
+    "sudo": "-u -g -h -p -C -r -t -D -R -T", "doas": "-u -C",
+    "xargs": "-I -n -P -L -d -a -s -E --max-args --max-procs --delimiter --arg-file --max-chars",
+    "setsid": "", "ionice": "-c -n -p --class --classdata --pid", "chroot": "", "busybox": "", "watch": "-n",
+    "flock": "-w -E",
+}  # fmt: skip
+# Their options without a value. After any other option, it is unclear which word is the program
+_WRAPPER_FLAGS = {
+    "env": "-i -0 -v --ignore-environment --null", "timeout": "-v --foreground --preserve-status --verbose",
+    "nice": " ".join(f"-{digit}" for digit in range(10)), "time": "-p -v -a -q", "command": "-p -v -V", "exec": "-c -l",
+    "sudo": "-n -E -H -S -k -b -A -i -s", "doas": "-n -s", "setsid": "-w -f -c", "ionice": "-t",
+    "xargs": "-0 -r -t -x --null --no-run-if-empty --verbose", "watch": "-b -c -d -e -g -t", "flock": "-n -s -x -u -o",
 }  # fmt: skip
 _OPERANDS = {"timeout": 1, "chroot": 1, "flock": 1}  # how many operands of its own the wrapper takes before the program
 # The longest beginning of a line whose quotes are closed, without characters that may change how the rest is read
@@ -177,24 +187,40 @@ def programs_run_by(words: Words, *, loosely: bool) -> Iterator[Words]:
         value_options = _WRAPPERS.get(name, _LOOSE_WRAPPERS.get(name) if loosely else None)
         if value_options is None:
             continue
-        at = 1
-        while at < len(current) and (word := current[at]) is not None and word.startswith("-"):
-            if name == "env" and word.startswith(("-S", "--split")):
-                waiting.append((None,))  # unknown, because this option takes a whole command in one word
-            # Whether the word is a group of option letters, such as `-iu`
-            is_group = word[1:2].isalpha() and f"-{word[1]}" not in value_options.split()
-            at += 2 if word in value_options.split() or (is_group and f"-{word[-1]}" in value_options.split()) else 1
+        at, is_clear = _skip_options(current, value_options.split(), _WRAPPER_FLAGS.get(name, "").split())
         at += _OPERANDS.get(name, 0)
-        is_decided = False
         while name in ("env", "sudo") and at < len(current) and (assignment := _ASSIGNMENT.match(current[at] or "")):
-            is_decided = is_decided or _SENSITIVE_VARIABLE.fullmatch(assignment[0].rstrip("+=")) is not None
+            is_clear = is_clear and _SENSITIVE_VARIABLE.fullmatch(assignment[0].rstrip("+=")) is None
             at += 1
-        if is_decided:
-            waiting.append((None,))  # unknown, because an assignment decides which program runs
-        if at < len(current) and (loosely or not is_decided):
+        # Bash may split an unknown word into several, or drop it, so the words after it may have other meanings.
+        is_clear = is_clear and all(word is not None and "\0" not in word for word in current[:at])
+        if not is_clear or (at < len(current) and current[at] is None):
+            waiting.append((None,))
+        if at < len(current) and (loosely or is_clear):
             waiting.append(current[at:])
     if waiting:
         yield (None,)  # nested too deeply to follow
+
+
+def _skip_options(words: Words, value_options: Sequence[str], flags: Sequence[str]) -> tuple[int, bool]:
+    """Return the position after a wrapper's options, read as `getopt` does, and whether all of them are known."""
+    at, is_known = 1, True
+    while at < len(words) and (word := words[at]) is not None and word.startswith("-"):
+        at += 1
+        if word == "--":
+            break
+        takes_next_word = False
+        if word.startswith("--"):  # GNU programs also accept the beginning of a long option, which is not known here
+            option, equals, _ = word.partition("=")
+            takes_next_word = option in value_options and not equals
+            is_known = is_known and (option in value_options or word in flags)
+        else:
+            letters = [f"-{letter}" for letter in word[1:]]
+            end = next((number for number, letter in enumerate(letters) if letter not in flags), len(letters))
+            takes_next_word = end == len(letters) - 1 and letters[end] in value_options
+            is_known = is_known and (end == len(letters) or letters[end] in value_options)
+        at += takes_next_word
+    return min(at, len(words)), is_known
 
 
 class _Reader:

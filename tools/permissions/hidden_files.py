@@ -26,12 +26,13 @@ from typing import NamedTuple
 
 from tools.contract.command_views import FileRestrictions, ViewKind
 from tools.contract.permission_subjects import Access
-from tools.contract.tool_errors import ExhaustedError, ToolError, exhaustion_of
+from tools.contract.tool_errors import ExhaustedError, ToolError, ToolErrorType, exhaustion_of
 from tools.files.ignore_files import (
     AGENT_IGNORE_FILES,
     IgnoreScope,
     PresentNames,
     RuleList,
+    agent_scope_above,
     bytes_text,
     names_of_ignore_files,
     parse_rules,
@@ -457,7 +458,7 @@ class _RuleTree:
     def __init__(
         self, workspace: Workspace, patterns: tuple[_Pattern, ...], folders: StampedCache[_FolderRules]
     ) -> None:
-        self.roots = workspace.roots
+        self.roots, self._workspace = workspace.roots, workspace
         self.agent = workspace.respect_agent_ignore
         self.reads = any(pattern.bit & _READ_BITS for pattern in patterns)  # whether any rule is about reading
         self.stores = GitStores()
@@ -488,7 +489,7 @@ class _RuleTree:
                     covered_bits |= _COVERED_BITS[pattern.bit]
                     scan.add(pattern.bit, pattern.at(root))
             if not covered_bits & _DENIED:
-                scope = IgnoreScope("", None, (), None, root) if self.agent else None
+                scope = self._scope_of_root(root, scan) if self.agent else None
                 self._root_walks[root].go(scan, _Place(root, scope, covered_bits))
         scan.links.extend(self._outside_starts)
         scanned: set[tuple[int, int, _Leads]] = set()  # what has been scanned: device, inode and patterns
@@ -500,6 +501,18 @@ class _RuleTree:
                     scanned.add(place)
                     self._scan_target(rule_path, os.path.realpath(path), leads, scan)
         return scan.result()
+
+    def _scope_of_root(self, root: str, scan: _Scan) -> IgnoreScope:
+        try:
+            scope, hiding_file = agent_scope_above(self._workspace, root)
+        except ExhaustedError:
+            raise
+        except ToolError as error:
+            scan.problems.append((_IGNORED, error.message.partition(", so it is unknown")[0]))
+            return IgnoreScope("", None, (), None, root)
+        if hiding_file is not None:
+            scan.add(_IGNORED, HiddenFile(root, True, shown_below(root, hiding_file.path)))
+        return scope
 
     def _scan_target(self, rule_path: str, real: str, leads: _Leads, scan: _Scan) -> None:
         """Scan a file or folder to which leading components of patterns lead. Rules refer to it by `rule_path`."""
@@ -555,7 +568,10 @@ class _RuleTree:
         @cache
         def scope_in(folder: str) -> IgnoreScope | None:
             if folder in self.roots:
-                return IgnoreScope("", None, (), None, folder).with_own_rules(PresentNames(folder))
+                scope, hiding_file = agent_scope_above(self._workspace, folder)
+                if hiding_file is not None:
+                    raise ToolError(ToolErrorType.PATH_IGNORED, "the root itself is hidden")
+                return scope.with_own_rules(PresentNames(folder))
             parent_scope = scope_in(os.path.dirname(folder)) if is_inside(folder, self.roots) else None
             return parent_scope and parent_scope.enter(folder, PresentNames(folder))
 
@@ -587,9 +603,7 @@ class HiddenFileScanner:
     def stores_hidden(self, workspace: Workspace, hidden_files: HiddenFiles, rules: Rules) -> tuple[str, ...]:
         """Return the real paths of the repositories that store hidden files, or that cannot be checked. Blocking."""
         tree = self._tree(workspace, rules)
-        # Git need not be queried if no rule is about reading and agent-ignore files hide nothing on disk, because
-        # agent-ignore files mostly name build output, which is not committed.
-        if tree is None or not (hidden_files.ignored or tree.reads):
+        if tree is None or not (hidden_files.ignore_files or tree.reads):
             return ()
         tops: dict[str, list[str]] = {}
         for top in sorted({*filter(None, map(work_tree_above, tree.roots)), *hidden_files.repositories}):
@@ -612,7 +626,7 @@ class HiddenFileScanner:
         if not workspace.roots or not (patterns or workspace.respect_agent_ignore):
             return None
         of_rules = tuple((pattern.bit, pattern.rule) for pattern in patterns)
-        key = workspace.roots, workspace.respect_agent_ignore, of_rules
+        key = workspace.roots, workspace.ignore_roots, workspace.respect_agent_ignore, of_rules
         with self._lock:
             if key not in self._trees:
                 if len(self._trees) >= MAX_CACHED_TREES:

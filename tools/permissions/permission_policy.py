@@ -18,7 +18,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from tools.contract.command_views import FileRestrictions, ViewKind
-from tools.contract.confirmation import ConfirmationDetails, PlanConfirmation
+from tools.contract.confirmation import ConfirmationDetails, McpConfirmation, PlanConfirmation
 from tools.contract.limits import ApprovalMode
 from tools.contract.permission_subjects import (
     Access,
@@ -216,7 +216,10 @@ class PermissionPolicy:
             return Permission(Verdict.ALLOW, f"{name} makes no changes that need consent")
         # Only the user may end plan mode. A client's own dialog is not enough, because the client may skip it.
         is_explicit = isinstance(details, PlanConfirmation)
-        return Permission(Verdict.ASK, f"{name} needs consent in approval mode {request.mode}", is_explicit=is_explicit)
+        reason = f"{name} needs consent in approval mode {request.mode}"
+        if isinstance(details, McpConfirmation):
+            reason += f", because its server is not trusted (mcpServers.{details.server_name}.trust)"
+        return Permission(Verdict.ASK, reason, is_explicit=is_explicit)
 
     def _decisions(self, request: PermissionRequest, subjects: Sequence[Subject]) -> Iterator[Permission]:
         """Yield the decisions that apply to a call, in order of precedence."""

@@ -282,10 +282,12 @@ class ToolCatalog:
             message = f"Nothing was sent: {tool.why_asked_again('')}. Call it again to ask the user for approval."
             raise ToolError(ToolErrorType.EXECUTION_DENIED, message)
         await self.approve(tool)
-        return ToolResult(
+        # An error, because clients check other results against the tool's output schema.
+        message = (
             f"The user has approved the current version of {tool.name}; it was not called. List the tools again to "
             "see its description and arguments, then call it with the arguments that it needs."
         )
+        raise ToolError(ToolErrorType.TOOL_NOT_CALLED, message)
 
     def tools_for_apps(self, name: str) -> list[str]:
         """Return the full names of the tools to which a bare name may refer when an app uses it."""

@@ -52,6 +52,7 @@ def test_a_call_of_an_upstream_shows_its_arguments_and_is_sent_after_consent(
         call = client.call("demo__echo", {"text": "hidden\u202etext\x1b[2J", "more": {"deep": [1, 2]}})
         question = call.next_question()
         assert "Server: demo, tool: echo" in question.message
+        assert "its server is not trusted (mcpServers.demo.trust)" in question.message
         assert '"text": "hidden<U+202E>text' in question.message
         assert '"deep"' in question.message
         assert "\x1b" not in question.message

@@ -58,6 +58,8 @@ async def test_a_changed_tool_is_listed_without_its_new_texts_and_runs_once_a_pe
         person.decision = "approve"
         approval = await client.call("up__content", {})
         assert "approved the current version of up__content; it was not called" in approval["content"][0]["text"]
+        assert approval["isError"], "a client may check any other result against the tool's output schema"
+        assert approval["_meta"]["coretools-mcp/error"]["type"] == "tool_not_called"
         assert (await client.items_by_name("tools"))["up__content"]["description"] == EVIL
         count = len(person.messages)
         assert "not called" not in (await client.call("up__content", {}))["content"][0].get("text", "")

@@ -23,7 +23,6 @@ from tests.interaction.relay.clients import (
     client_on,
     http_transport,
     refusal_of,
-    text_or_json,
 )
 from tests.interaction.relay.conftest import Entry
 from tests.interaction.relay.test_lock import YOLO
@@ -103,7 +102,7 @@ async def wait_until_callable(client: WireClient, tool: str = TOOL, *, is_callab
 
 
 async def approve(client: WireClient, tool: str = TOOL) -> None:
-    assert "approved" in text_or_json(await client.call(tool, {}))
+    assert "has approved" in (await client.call(tool, {}))["content"][0]["text"]
     assert not await is_blocked(client, tool)
 
 

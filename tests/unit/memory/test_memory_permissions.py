@@ -12,7 +12,7 @@ from tools.builtin.save_memory import MemoryTool
 from tools.call.base_tool import ToolContext
 from tools.call.tool_registry import ToolRegistry
 from tools.call.tool_runner import ToolRunner
-from tools.contract.confirmation import Answer, Decision
+from tools.contract.confirmation import Answer, ConsentChannel, Decision
 from tools.contract.limits import ApprovalMode
 from tools.contract.tool_results import FunctionCall, ToolResult
 from tools.memory.memory_files import MemoryFiles
@@ -38,12 +38,14 @@ class Saver:
         )
         registry = ToolRegistry()
         registry.register_tool(MemoryTool(MemoryFiles(global_folder=str(folder))))
+        self.refusal = ""  # the message for the model if the last save failed
         self._flow = ToolRunner(registry, PermissionPolicy(policy_rules))
 
     async def save(self, context: ToolContext, person: Person, scope: str, fact: str = "Tabs.") -> bool:
         call = FunctionCall("save_memory", {"fact": fact, "scope": scope})
         outcome = await self._flow.run(call, context, person)
         assert isinstance(outcome, ToolResult)
+        self.refusal = outcome.error.message if outcome.error is not None else ""
         return outcome.error is None
 
 
@@ -103,3 +105,13 @@ async def test_always_covers_this_file_of_the_global_memory_and_the_folder_of_th
         (question,) = person.questions
         titles = {choice.decision: choice.title for choice in question.choices}
         assert titles[Decision.ALWAYS] == f"Always allow edits {place} in this session"
+
+
+@pytest.mark.requirement("memory.global_asked")
+@pytest.mark.parametrize(("scope", "suggested_mode"), [("project", "auto-edit"), ("global", "yolo")])
+async def test_a_refusal_suggests_only_the_mode_that_would_allow_the_save(
+    scope: str, suggested_mode: str, tmp_path: Path, context: ToolContext
+) -> None:
+    saver = Saver(tmp_path / "home")
+    await saver.save(context, Person(Answer(Decision.DENY, channel=ConsentChannel.DECLINED)), scope)
+    assert f"or by --approval-mode {suggested_mode}" in saver.refusal

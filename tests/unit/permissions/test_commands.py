@@ -303,9 +303,31 @@ def test_a_command_that_needs_more_than_its_view_gives_is_asked_about(project: P
     assert outcome(project, "ls", needs=Needs.NETWORK) == "?rn"
     assert outcome(project, "ls", PLAN, needs=Needs.NETWORK) == "X"
     assert outcome(project, "make", needs=Needs.NETWORK, is_sandboxed=True) == "?wn"
-    assert outcome(project, "make", needs=Needs.WRITE, is_sandboxed=True) == "?w"
     assert outcome(project, "make", needs=Needs.NETWORK, allow=["Bash(make *)"]) == "?wn"
+    assert outcome(project, "git checkout x", needs=Needs.WRITE, allow=["Bash(git checkout *)"]) == "?w"
+    assert outcome(project, "git checkout x", needs=Needs.WRITE, is_sandboxed=True) == "?w"
+    assert outcome(project, "pip install x", needs=Needs.NETWORK, is_sandboxed=True) == "?wn"
+    assert outcome(project, "pip install x", needs=Needs.NETWORK, allow=["Bash"]) == "?wn"
     assert outcome(project, "ls", PLAN, needs=Needs.WRITE) == "X"
+
+
+@pytest.mark.requirement("commands.needs")
+def test_what_a_rule_or_an_answer_already_gives_is_not_asked_about_because_the_call_needs_it(project: Path) -> None:
+    assert outcome(project, "pip install x", needs=Needs.NETWORK, allow=["Bash(pip install *)"]) == "wn"
+    assert outcome(project, "make", needs=Needs.WRITE, allow=["Bash(make *)"]) == "w"
+    assert outcome(project, "make", needs=Needs.WRITE, is_sandboxed=True) == "w"
+    assert outcome(project, "ls", needs=Needs.WRITE, is_sandboxed=True) == "w"
+    assert outcome(project, "curl -sI http://example.org", needs=Needs.WRITE, allow=["Bash(curl *)"]) == "wn"
+
+
+@pytest.mark.requirement("commands.answers")
+@each_of(("command", "needs"), [("make", Needs.WRITE), (".venv/bin/pip install x", Needs.NETWORK), ("make", None)])
+def test_a_call_that_needs_what_its_words_show_is_offered_the_answers_of_one_without_needs(
+    project: Path, command: str, needs: Needs | None
+) -> None:
+    permission, plain = judge(project, command, needs=needs), judge(project, command)
+    assert plain.grants
+    assert (permission.grants, permission.offers_sandboxed) == (plain.grants, plain.offers_sandboxed)
 
 
 RULES = """
@@ -479,7 +501,17 @@ def test_files_that_a_command_creates_in_its_tmp_are_its_own_whatever_the_machin
 @pytest.mark.requirement("commands.answers")
 def test_allowing_all_sandboxed_commands_is_offered_where_it_has_an_effect(project: Path) -> None:
     assert judge(project, "make").offers_sandboxed
-    assert judge(project, "npm install").offers_sandboxed, "the answer also gives this one call the network"
+    assert judge(project, "ls", needs=Needs.WRITE).offers_sandboxed
+    for command, needs in (
+        ("npm install", None),
+        ("curl -sI http://example.org", None),
+        ("make && curl -s http://example.org", None),
+        ("make", Needs.NETWORK),
+        ("git checkout x", Needs.WRITE),
+    ):
+        assert not judge(project, command, needs=needs).offers_sandboxed
+        assert judge(project, command, needs=needs, is_sandboxed=True).verdict is Verdict.ASK
+    assert not judge(project, "npm install", is_sandboxed=True).offers_sandboxed
     assert not judge(project, "make", ask=["Bash(make *)"]).offers_sandboxed
     assert not judge(project, "cp a .vscode/x").offers_sandboxed
     assert not judge(project, "make", site=CommandSite(Engine.NONE)).offers_sandboxed
@@ -1112,3 +1144,100 @@ def test_in_yolo_nothing_is_asked_because_of_agent_ignore_files(copy: Path) -> N
         (copy / f"{number}.log").touch()
     assert outcome(copy, "make", ApprovalMode.YOLO) == "wn"
     assert outcome(copy, "make", ApprovalMode.YOLO, deny=["Read(*.log)"]) == "X"
+
+
+@pytest.mark.requirement("commands.rules")
+@each_of(
+    "command",
+    [
+        'env -S"touch X" pytest',
+        'env --split-string="touch X" pytest',
+        'env -vS"touch X" pytest',
+        "env --uns pytest touch X",
+        "env --u pytest sh -c x",
+        "env A=$B pytest",
+        "env -u $B pytest",
+        "nice --adj pytest x",
+        "nice $N pytest",
+        "timeout $T pytest",
+        "timeout --kill pytest 5 touch X",
+        "stdbuf --out pytest touch X",
+        "exec -a pytest touch X",
+    ],
+)
+def test_a_wrapper_with_unclear_options_is_not_covered_by_a_rule_for_the_program_after_it(
+    project: Path, command: str
+) -> None:
+    for site in (None, CommandSite(Engine.NONE)):
+        permission = judge(project, command, site=site, allow=["Bash(pytest *)", "Bash(curl *)"])
+        assert permission.verdict is Verdict.ASK
+    assert judge(project, command.replace("pytest", "ls"), site=CommandSite(Engine.NONE)).verdict is Verdict.ASK
+
+
+@pytest.mark.requirement("commands.rules")
+@each_of(
+    "command",
+    [
+        "env A=1 pytest",
+        "env -iu X pytest",
+        "env -u X -- pytest",
+        "nice -n 5 pytest",
+        "nice -5 pytest",
+        "time -p pytest",
+        "timeout -k 5 10 pytest",
+        "timeout --signal=KILL --foreground 5 pytest",
+        "stdbuf -oL pytest",
+        "nohup pytest -q",
+    ],
+)
+def test_a_wrapper_with_clear_options_is_covered_by_a_rule_for_the_program_after_it(
+    project: Path, command: str
+) -> None:
+    assert judge(project, command, allow=["Bash(pytest *)"]).verdict is Verdict.ALLOW
+
+
+@pytest.mark.requirement("commands.rules")
+@each_of(
+    ("command", "verdict"),
+    [
+        *(
+            (command, Verdict.DENY)
+            for command in (
+                "xargs --max-args 1 git push",
+                "xargs --arg-file a git push",
+                "stdbuf --output 0 git push",
+                "ionice --class 3 git push",
+                "git -C . push",
+                "git -c x=y push",
+                "git --no-pager push",
+                "xargs -0r git push",
+            )
+        ),
+        *(
+            (command, Verdict.ASK)
+            for command in (
+                "xargs -I{} git push {}",
+                "env A=$HOME git push",
+                "$X git push",
+                "nice $N git push",
+                "command $X git push",
+                "exec $X git push",
+                "nohup $X git push",
+                "time $X git push",
+                'env -iS"git push"',
+                'env -vS"git push" z',
+                'env --spl="git push" x',
+                "sudo A=$B git push",
+                "sudo --us root git push",
+            )
+        ),
+        *(
+            (command, Verdict.ALLOW)
+            for command in ("git status", "xargs -0 ls", "g=git; $g status", "nice -n 5 git log")
+        ),
+    ],
+)
+def test_a_deny_rule_of_several_words_holds_behind_wrappers_with_any_options(
+    project: Path, command: str, verdict: Verdict
+) -> None:
+    assert judge(project, command, ApprovalMode.YOLO, deny=["Bash(git push *)"]).verdict is verdict

@@ -432,6 +432,21 @@ def test_hidden_files_are_found_in_commits_reflogs_and_indexes(root: Path, home:
 
 
 @pytest.mark.requirement("hidden.stored")
+def test_files_that_an_agent_ignore_file_hides_are_found_in_commits_when_none_is_on_disk(root: Path) -> None:
+    git(root, "init")
+    write_files(root, "secret.env", "other")
+    git(root, "add", ".")
+    git(root, "commit", "-m", "both")
+    git(root, "rm", "secret.env")
+    git(root, "commit", "-m", "gone")
+    assert stores_with_hidden_files(root, Rules()) == []
+    (root / ".qwenignore").write_text("*.env\n")
+    assert stores_with_hidden_files(root, Rules()) == [".git"]
+    (root / ".qwenignore").write_text("*.key\n")
+    assert stores_with_hidden_files(root, Rules()) == []
+
+
+@pytest.mark.requirement("hidden.stored")
 def test_hidden_files_are_found_under_refs_that_only_git_names(root: Path, home: Path) -> None:
     rules, scanner, other_repository = rules_of(home, deny=("Read(.env)",)), HiddenFileScanner(), home / "theirs"
     write_files(other_repository, ".env")

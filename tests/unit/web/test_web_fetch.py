@@ -385,6 +385,18 @@ async def test_a_fetch_asks_only_in_modes_in_which_edits_ask(
 
 
 @pytest.mark.requirement("web.fetch.consent")
+async def test_the_answer_always_says_in_words_which_pages_it_covers(context: ToolContext) -> None:
+    tool = WebFetchTool(public_pages)
+    registry = ToolRegistry()
+    registry.register_tool(tool)
+    client = replace(context, client=ClientState("x", grants=[]))
+    judgement = await ToolRunner(registry, PermissionPolicy()).judge(tool, {"url": "https://example.org/"}, client)
+    titles = {choice.title: choice.rules for choice in judgement.choices}
+    title = "Always allow pages of example.org and its subdomains in this session"
+    assert titles[title] == ("WebFetch(domain:example.org)",)
+
+
+@pytest.mark.requirement("web.fetch.consent")
 @pytest.mark.parametrize("url", ["http://127.0.0.1/", "http://localhost/", "http://example.org:22/"])
 async def test_a_url_that_is_refused_anyway_is_not_asked_about(url: str, context: ToolContext) -> None:
     tool = WebFetchTool(public_pages)
