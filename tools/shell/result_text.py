@@ -213,10 +213,9 @@ def _file_hints(command: FinishedCommand) -> list[str]:
             hints.append(
                 "Commands can change files in /tmp and in the workspace (unless it is mounted read-only), so install "
                 "packages there (python -m venv, npm without -g). Elsewhere they can change only existing files and "
-                "folders that they name or enter with cd, but not remove these themselves. Files in the workspace that "
-                "other programs execute or obey (hooks, settings of git, editors and agents) can be changed with "
-                "write_file and edit, with the user's consent. To remove a workspace folder that contains such a "
-                "file, name the file as well (rm -rf x/.git x)."
+                "folders that they name or enter with cd, and not remove those. Workspace files that other programs "
+                "execute or obey (hooks, settings of git, editors and agents) can be changed with write_file and edit, "
+                "with consent. To remove a workspace folder with such a file, name the file too (rm -rf x/.git x)."
             )
             if not request.view.is_git and _GIT.search(request.command):
                 hints.append(
