@@ -79,6 +79,8 @@ _WRAPPER_FLAGS = {
     "xargs": "-0 -r -t -x --null --no-run-if-empty --verbose", "watch": "-b -c -d -e -g -t", "flock": "-n -s -x -u -o",
 }  # fmt: skip
 _OPERANDS = {"timeout": 1, "chroot": 1, "flock": 1}  # how many operands of its own the wrapper takes before the program
+# The longest beginning of a line whose quotes are closed, without characters that may change how the rest is read
+_PLAIN_LINE = re.compile(r"""(?:[^'"\\$`#<(\[\n]|'[^']*'|"[^"\\$`]*")*""")
 _ASSIGNMENT = re.compile(r"[A-Za-z_]\w*\+?=", re.ASCII)
 _FIND_RUNS = frozenset(("-exec", "-execdir", "-ok", "-okdir"))
 
@@ -144,6 +146,22 @@ def read_command(text: str) -> CommandText:
             result.doubt = f"in a command string for a shell: {reader.result.doubt}"
         waiting.extend((command_string, depth + 1) for command_string in reader.texts)
     return result
+
+
+def syntax_error(text: str) -> str:
+    """Return why bash certainly cannot parse a line, or an empty string.
+
+    Only lines without escapes, expansions, comments and brackets are checked. Bash parses the whole line before it runs
+    anything.
+    """
+    match = _PLAIN_LINE.match(text)
+    if match is None or "\n" in text:
+        return ""
+    rest = text[match.end() :]
+    if rest[:1] in ("'", '"') and rest[0] not in rest[1:] and (rest[0] == "'" or not set("\\$`") & set(rest)):
+        return f"a quote ({rest[0]}) is not closed"
+    operator = next(filter(text.rstrip(" ").endswith, ("&&", "||", "|")), "")
+    return f"nothing follows {operator}" if operator and not rest else ""
 
 
 def is_wrapper(name: str) -> bool:

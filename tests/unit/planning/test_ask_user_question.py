@@ -397,3 +397,12 @@ async def test_only_an_accepted_form_gives_an_answer(
     details = await confirmation_for(LIBRARY, context=context)
     answer = read_answer(Question("", details, ""), action, {"question_1": "httpx"}, "form")
     assert (answer.channel, answer.answers) == (channel, ())
+
+
+@pytest.mark.requirement("ask_user.shapes")
+def test_the_schema_and_the_error_name_the_same_limit_of_a_header() -> None:
+    questions = AskUserQuestionTool().parameter_schema["properties"]["questions"]
+    header = questions["items"]["properties"]["header"]
+    assert f"at most {MAX_HEADER_CHARS} characters" in header["description"]
+    with pytest.raises(InvalidToolParamsError, match=f"at most {MAX_HEADER_CHARS} characters"):
+        AskUserQuestionTool().validate_tool_params({"questions": [{**LIBRARY, "header": "x" * (MAX_HEADER_CHARS + 1)}]})
