@@ -604,7 +604,7 @@ START_ROWS = (
             EVERYTHING: _small_calls(EVERYTHING_STDIO[EVERYTHING], "echo", {"message": "x"}),
             **{name: _small_calls(begin, "hello", GREETING) for name, begin in MINIMAL.items()},
         },
-        "coretools-mcp checks permissions and arguments, and has 24 more tools",
+        "coretools-mcp checks permissions and arguments, and has 24 other tools",
         short=(SDK,),
     ),
 )

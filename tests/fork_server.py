@@ -246,7 +246,7 @@ def main() -> None:
     install_commands.lasting_command.__defaults__ = (
         sys.prefix,
         str(launcher),
-    )  # the script is looked for beside the interpreter
+    )  # in place of the interpreter, beside which `lasting_command` looks for the script
     for package in (server, tools):
         for module in pkgutil.walk_packages(package.__path__, f"{package.__name__}."):
             if not module.name.endswith(".__main__"):

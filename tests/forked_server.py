@@ -1,4 +1,4 @@
-"""What stands for a forked server (see `fork_server.py`). It starts in 10 ms: it imports next to nothing."""
+"""The process that stands in for a forked server (see `fork_server.py`). It starts in 10 ms, with few imports."""
 
 from __future__ import annotations
 

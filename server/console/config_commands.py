@@ -356,9 +356,6 @@ def init(options: EditOptions, environ: Mapping[str, str]) -> int:
             new_content = with_member(old_content, ("$schema",), f"./{SCHEMA.name}", path)
     except SettingsError as error:
         raise CommandFailure(f"nothing was written: {visible_line(str(error))}") from None
-    if not options.is_dry and old_schema != schema:
-        replace_content(schema_path, old_schema, schema)
-        sys.stdout.write(f"{'Written' if old_schema is None else 'Updated'}: {visible_line(schema_path)}\n")
     if new_content is None or new_content == old_content:
         sys.stdout.write(f"{display_path} already exists and names a schema, so it was left unchanged.\n")
     elif old_content is None and not options.is_dry:
@@ -366,6 +363,9 @@ def init(options: EditOptions, environ: Mapping[str, str]) -> int:
         sys.stdout.write(f"Written: {display_path}\n")
     elif _write(path, old_content, new_content, options):
         sys.stdout.write(f"Editors now find the schema: {display_path}\n")
+    if not options.is_dry and old_schema != schema:
+        replace_content(schema_path, old_schema, schema)
+        sys.stdout.write(f"{'Written' if old_schema is None else 'Updated'}: {visible_line(schema_path)}\n")
     return 0
 
 

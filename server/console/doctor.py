@@ -98,7 +98,7 @@ class Findings(list[Finding]):
 
 def examine(load: Callable[[], SettingsReport], environ: Mapping[str, str], *, as_json: bool) -> int:
     """Print each finding immediately, or all at the end as JSON. Return 1 if something configured does not work."""
-    spinner = Spinner()
+    spinner = Spinner(announces=True)
     running: list[str] = []  # checks and servers that are still running
 
     def done(subject: str) -> None:

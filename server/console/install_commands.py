@@ -395,6 +395,9 @@ def _try_entry(client: ClientConfig, entry: Mapping[str, Any], environ: Mapping[
         note(f"{message}. To see its output, run it by hand: {command_text(command)}")
         return EXIT_FAILED
     sys.stdout.write(f"Started as {client.title} would start it, the server has {tool_count_text(number)}.\n")
+    if not number and not connecting:
+        ways = "coretools-mcp config add NAME -- COMMAND, or coretools-mcp config import CLIENT"
+        sys.stdout.write(f"No upstream server has tools yet. To add one: {ways}\n")
     if connecting:
         message = f"The tools of {visible_line(', '.join(connecting))} will appear later: the connection is not up yet."
         hint = "If a client lists tools only once (as in a headless run), raise proxy.firstListWait in the settings."

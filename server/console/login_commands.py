@@ -54,10 +54,13 @@ def log_in(report: SettingsReport, alias: str, principal: str, *, opens_browser:
     http, principal_text = report.settings.http, visible_line(principal)
     is_known = principal in http.tokens or (http.oauth.is_given and http.oauth.issuer in principal)
     if principal and (is_shared or not is_known):
-        reason = f"'{principal_text}' is neither the name of a token in http.tokens nor a user of http.oauth.issuer"
-        if is_shared:
-            reason = f"all clients share this server's login (mcpServers.{alias}.oauth.shared)"
-        raise UsageError(f"--as does not apply: {reason}. Omit --as, or name a token in http.tokens.")
+        problem = (
+            f"all clients share this server's login (mcpServers.{alias}.oauth.shared). Omit --as."
+            if is_shared
+            else f"'{principal_text}' is neither the name of a token in http.tokens nor a user of http.oauth.issuer. "
+            "Omit --as, or name one of these."
+        )
+        raise UsageError(f"--as does not apply: {problem}")
     quiet_log(report.settings.log.level)
     only = replace(report, entries=tuple(candidate for candidate in report.entries if candidate.alias == alias))
     replica = _replica(report)
@@ -113,8 +116,8 @@ async def _begin(app: App, login: Login) -> LoginAttempt | None:
                 f"instead, put it into mcpServers.{login.alias}.headers."
             ) from None
     if login.is_unsaved:
-        reason = "the state folder is not writable, or its disk is full"
-        raise CommandFailure(f"the login to {login.alias} could not be saved: {reason}.")
+        reasons = "the state folder is not writable, its disk is full, or the keyring or the store is unavailable"
+        raise CommandFailure(f"the login to {login.alias} could not be saved: {reasons}. The log says more.")
     return attempt
 
 

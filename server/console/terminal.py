@@ -34,6 +34,7 @@ from tools.machine.threads import THREADS
 ColourChoice = Literal["auto", "always", "never"]
 
 PATIENCE_SECONDS = 0.5  # shorter waits show no spinner
+ANNOUNCEMENT_SECONDS = 2.0  # shorter waits are not announced if there is no terminal
 FRAME_SECONDS = 0.1  # interval between two spinner frames
 FRAMES, ASCII_FRAMES = "⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏", "|/-\\"
 ERASE = "\r\x1b[2K"  # erases the line that the cursor is on (ECMA-48)
@@ -165,10 +166,12 @@ def can_move() -> bool:
 class Spinner:
     """A line on standard error that says what the command is waiting for, shown on a terminal after half a second.
 
-    All other output to standard error must go through `write`, so that the output never shares a line with the spinner.
+    Elsewhere, if `announces` is set, the line is written once, after two seconds. All other output to standard error
+    must go through `write`, so that the output never shares a line with the spinner.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, *, announces: bool = False) -> None:
+        self._announces = announces
         self.is_paused = False
         self._text = ""
         self._since = 0.0
@@ -182,6 +185,8 @@ class Spinner:
         async with anyio.create_task_group() as group:
             if can_move():
                 group.start_soon(self._animate)
+            elif self._announces:
+                group.start_soon(self._announce)
             try:
                 yield self
             finally:
@@ -220,6 +225,13 @@ class Spinner:
         texts, self._pending_output = self._pending_output, []
         for text in texts:
             self.write(text)
+
+    async def _announce(self) -> None:
+        while True:
+            await anyio.sleep(FRAME_SECONDS)
+            if self._text and not self.is_paused and anyio.current_time() > self._since + ANNOUNCEMENT_SECONDS:
+                note(self._text)
+                return
 
     async def _animate(self) -> None:
         try:

@@ -61,11 +61,12 @@ def show_tools(report: SettingsReport, *, as_json: bool) -> int:
 
     async def list_tools(app: App) -> int:
         await connect(app, app.pool.upstreams)
-        async with Spinner().running("waiting for the custom tools"):
+        async with Spinner(announces=True).running("waiting for the custom tools"):
             await app.registry.discover_all_tools()
         settings = report.settings
         plans, shows_forms = settings.approval_mode is ApprovalMode.PLAN, settings.confirmation.style == "form"
-        tools = app.tools.offered_tools(plans=plans, shows_forms=shows_forms)
+        # A client that can ask also gets `enter_plan_mode`.
+        tools = app.tools.offered_tools(plans=plans, may_plan=not plans, shows_forms=shows_forms)
         catalog = app.pool.catalog
         standings = {  # the lock status of tools by name; empty without a lock file
             tool.name: standing
@@ -139,6 +140,8 @@ def read_call(tool: str, pairs: list[str], as_json: str | None) -> tuple[str, Ra
     """Parse the name and arguments of a call, which may be written like a rule."""
     like_rule = _RULE_LIKE.fullmatch(tool)
     if like_rule is None:
+        if re.match(r"[A-Za-z_]+\(", tool) is not None:
+            raise UsageError(f"'{tool}' has no closing parenthesis. Did you mean '{tool})'?")
         if any(map(str.isspace, tool.strip())):
             raise UsageError(f"there is no tool '{tool}'. For a shell command, write 'Bash({tool})'.")
         return one_meaning(tool), read_arguments(pairs, as_json)

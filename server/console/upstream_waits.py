@@ -38,7 +38,7 @@ async def connect(app: App, upstreams: Sequence[Upstream]) -> None:
         waiting_for.remove(upstream)
         update_spinner()
 
-    async with Spinner().running() as spinner:
+    async with Spinner(announces=True).running() as spinner:
         app.start_upstreams()
         update_spinner()
         async with anyio.create_task_group() as group:

@@ -27,6 +27,7 @@ from tools.contract.display import (
     visible_line,
 )
 from tools.contract.tool_errors import ToolError
+from tools.contract.tool_results import line_counts
 from tools.files.change.revert import NONE_KEPT
 from tools.text.file_names import shown_path
 from tools.text.secrets import redact
@@ -202,7 +203,7 @@ def changes(running_server: RunningServer) -> dict[str, Any]:
                 "at": datetime.fromtimestamp(change.time, UTC).astimezone().strftime("%Y-%m-%d %H:%M:%S"),
                 "tool": change.tool,
                 "path": shown_path(change.path),
-                "lines": f"+{change.added} -{change.removed}",
+                "lines": line_counts(change.added, change.removed),
                 "state": "undone" if change.is_undone else f"undoes {change.undoes}" if change.undoes else "",
                 "is_undone": bool(change.is_undone),
             }

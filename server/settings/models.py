@@ -143,7 +143,9 @@ class UpstreamSettings(Section):
     whose name is taken is hidden.
     """
     rename: Mapping[str, str] = Field(default_factory=dict[str, str])
-    """New names for tools, keyed by the server's own names for them; the alias still precedes the new name."""
+    """New names for tools, keyed by the server's own names for them. The alias still precedes the new name, unless
+    prefix is none.
+    """
 
     always_load: Annotated[
         tuple[str, ...],
@@ -446,7 +448,7 @@ class StoreSettings(Section):
     """Where replicas keep what they share: which answers have been used, what users allowed in all sessions of a token,
     approved tools of other servers, logins to them, and the call rates of clients. memory: means this process alone.
     sqlite:PATH is a file for several processes on one machine, with an absolute path. valkey://USER@HOST:PORT/DB is a
-    Valkey or Redis server (valkeys:// with TLS), which needs the `valkey` extra. Only a server on the network uses the
+    Valkey or Redis server (valkeys:// with TLS), which needs the `valkey` extra. A server over stdio does not use the
     store. Without http.stateKeys, replicas share only call rates and notifications of changed lists.
     """
     password: StorePassword = Field(default_factory=StorePassword.model_construct)

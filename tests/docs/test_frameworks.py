@@ -76,7 +76,7 @@ def run_and_answer(command: list[str], folder: Path) -> str:
 @pytest.mark.long
 @pytest.mark.timeout(1_200)  # the first run installs the framework
 @pytest.mark.parametrize("package", SNIPPETS)
-async def test_a_snippet_of_the_page_works_unchanged(
+async def test_a_snippet_of_the_frameworks_page_works_with_only_its_address_changed(
     package: str, root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     snippet = SNIPPETS[package]

@@ -31,7 +31,10 @@ def test_tools_lists_what_a_client_would_see_upstreams_included(root: Path, tmp_
     names = [tool["name"] for tool in json.loads(result.stdout)["tools"]]
     assert result.returncode == 0
     assert names[0] == "list_directory"
-    assert "demo__echo" in names
+    assert {"demo__echo", "ask_user_question", "enter_plan_mode"} < set(names)
+    planned = run("tools", "--json", "--workspace", str(root), "--approval-mode", "plan")
+    names = [tool["name"] for tool in json.loads(planned.stdout)["tools"]]
+    assert ("exit_plan_mode" in names, "enter_plan_mode" in names) == (True, False)
 
 
 @pytest.mark.requirement("cli.tools")

@@ -454,15 +454,16 @@ def test_init_writes_a_schema_and_a_file_whose_commented_keys_are_all_valid(home
 
 
 @pytest.mark.requirement("cli.config.init")
-def test_init_asks_before_it_changes_an_existing_file_and_updates_the_schema(home: Path) -> None:
+def test_init_asks_before_it_changes_an_existing_file_or_its_schema(home: Path) -> None:
     file = write(settings_of(home), OWN)
-    copy = write(file.with_name("settings.schema.json"), '{"title": "Settings of coretools-mcp"}')
+    copy = write(file.with_name("settings.schema.json"), old := '{"title": "Settings of coretools-mcp"}')
     code, stdout, stderr = answer_at_terminal(home, "config", "init", answer=b"n\n")
     assert (code, file.read_text()) == (1, OWN)
     assert '+\t"$schema": "./settings.schema.json"' in stdout
     assert "nothing was changed" in stderr
-    assert copy.read_bytes() == SCHEMA.read_bytes()
+    assert copy.read_text() == old
     assert run(home, "init", "--yes").returncode == 0
+    assert copy.read_bytes() == SCHEMA.read_bytes()
     assert file.read_text() == OWN.replace("\t}\n}", '\t},\n\t"$schema": "./settings.schema.json"\n}')
     repetition = run(home, "init")
     assert (repetition.returncode, "left unchanged" in repetition.stdout) == (0, True)

@@ -147,7 +147,7 @@ def test_import_finds_every_client_and_accepts_a_file(home: Path, path: str, cli
         ("empty.json", "no servers"),
     ],
 )
-def test_import_of_nothing_prints_one_sentence(home: Path, client: str, expected: str) -> None:
+def test_import_that_finds_no_servers_fails_and_says_why(home: Path, client: str, expected: str) -> None:
     write(home / "empty.json", {})
     result = imported(home, client)
     assert (result.returncode, result.stdout, "Traceback" in result.stderr) == (1, "", False)

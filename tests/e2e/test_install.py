@@ -92,6 +92,8 @@ def test_for_a_client_with_its_own_tools_install_asks_once_whether_to_leave_out_
         command = command_line("install", "opencode", *options)
         code, output = at_terminal(command, [(b"[y/N]", b"y")] * answers, environ=environ)
         assert code == 0, output
+        assert ("To add one: coretools-mcp config add NAME" in output) is ("the server has 0 tools" in output)
+        assert ("the server has 0 tools" in output) is ("--no-builtin-tools" in file.read_text())
         return json.loads(file.read_text())["mcp"]["core"]["command"][1:]
 
     assert install_arguments(answers=2) == ["--no-builtin-tools"]

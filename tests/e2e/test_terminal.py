@@ -380,16 +380,18 @@ def test_a_full_disk_is_reported_in_one_line_and_a_closed_pipe_silently_ends_the
 
 
 @pytest.mark.requirement("cli.spinner")
-def test_progress_is_shown_at_a_terminal_and_not_in_a_pipe(root: Path, tmp_path: Path) -> None:
+def test_progress_is_shown_at_a_terminal_and_announced_once_in_a_pipe(root: Path, tmp_path: Path) -> None:
     settings = {"mcpServers": {"slow": stdio_upstream(connectTimeout=3_000)}}
     settings["mcpServers"]["slow"]["args"] = ["-c", "import time; time.sleep(100)"]
     options = ("--workspace", str(root), "--config", str(write_config(tmp_path, settings)))
     code, output = at_terminal(command_line("tools", *options))
     assert code == 1, output
     assert "waiting for slow" in output
-    plain = run("tools", *options)
-    assert "waiting for" not in plain.stdout + plain.stderr
-    assert "\x1b" not in plain.stdout + plain.stderr
+    for command, waits in (("tools", "waiting for slow"), ("lock", "waiting for slow"), ("doctor", "server slow")):
+        plain = run(command, *options)
+        assert plain.stderr.count(waits) == 1, plain.stderr
+        assert "waiting for" not in plain.stdout
+        assert "\x1b" not in plain.stdout + plain.stderr
 
 
 DYING_PEER = """
@@ -619,6 +621,14 @@ def test_config_check_reports_the_problems_of_all_files_at_once(root: Path, tmp_
         assert expected in result.stdout
     assert "warning: " in result.stdout
     assert "Did you mean limits?" in result.stdout
+
+
+@pytest.mark.requirement("cli.config.check.names")
+@pytest.mark.parametrize("call", ["Bash(ls", "Bash(ls -la"])
+def test_a_call_without_its_closing_parenthesis_is_suggested_with_it(call: str, root: Path) -> None:
+    done = run("permissions", "explain", call, "--workspace", str(root))
+    assert f"'{call}' has no closing parenthesis. Did you mean '{call})'?" in done.stderr
+    assert done.returncode == 2
 
 
 @pytest.mark.requirement("cli.config.check.names")

@@ -170,7 +170,7 @@ async def run_confined(
             os.close(file)
         script = f'echo 0 > "{spec.limits.group}"; ' if spec.limits.group is not None else ""
         script += "".join(f"exec {number}<&{copy} {copy}<&-; " for number, copy in copies.items())
-        process = subprocess.Popen(  # noqa: ASYNC220 - as the probe does
+        process = subprocess.Popen(  # noqa: ASYNC220 - only the start blocks; threads wait for the program
             ["/bin/bash", "-c", script + 'exec "$@"', "sh", *spec.argv],
             cwd=spec.folder,
             env=dict(spec.environment),

@@ -31,7 +31,7 @@ def nested(pattern: str, times: int) -> str:
 
 @needs_proc
 @pytest.mark.requirement("grep.budget")
-async def test_the_server_answers_while_it_gets_patterns_with_endless_alternatives(root: Path) -> None:
+async def test_the_server_answers_pings_while_it_handles_patterns_with_very_many_alternatives(root: Path) -> None:
     (root / "a.txt").write_text("text\n")
     async with watched_server(root) as server:
         await server.call("grep_search", pattern="warm")

@@ -137,7 +137,7 @@ async def test_a_text_that_differs_in_white_space_or_quotes_matches_once_and_the
 
 @pytest.mark.requirement("edit.causes")
 @pytest.mark.parametrize(("content", "old", "new", "after"), CAUSES)
-async def test_nothing_is_changed_if_such_a_text_occurs_twice(
+async def test_nothing_is_changed_if_a_text_that_matches_inexactly_occurs_twice(
     *, content: bytes, old: str, new: str, after: bytes, root: Path, client: Client
 ) -> None:
     del after

@@ -200,7 +200,7 @@ OPERATIONS: list[Callable[[Haystack], object]] = [
 
 @pytest.mark.requirement("edit.bounded")
 @pytest.mark.parametrize("operation", OPERATIONS, ids=["search", "line number", "place", "diagnosis", "replacing"])
-def test_operations_on_a_large_text_end_at_any_checkpoint(operation: Callable[[Haystack], object]) -> None:
+def test_operations_on_a_large_text_can_be_ended_at_any_checkpoint(operation: Callable[[Haystack], object]) -> None:
     text = "word and another word\r\n" * 60_000 + "end\n"
     counter = Checkpoint()
     operation(Haystack(text, checkpoint=counter))

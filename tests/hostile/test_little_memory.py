@@ -69,7 +69,7 @@ class Client:
         self._next = 1
 
     def initialize(self) -> bool:
-        """Do the handshake, if the revision has one, and return whether the server answered."""
+        """Do the handshake if the revision has one. Return False if the server does not answer it."""
         if self._revision == MODERN:
             return True
         client = {"protocolVersion": self._revision, "capabilities": {}, "clientInfo": {"name": "t", "version": "1"}}

@@ -212,7 +212,7 @@ def test_an_encrypted_file_is_a_failure_that_asks_for_a_copy(algorithm: str, roo
 
 
 @pytest.mark.requirement("pdf.many")
-def test_a_file_that_is_encrypted_without_a_password_is_read(root: Path, context: ToolContext) -> None:
+def test_a_file_that_is_encrypted_with_an_empty_password_is_read(root: Path, context: ToolContext) -> None:
     (root / "a.pdf").write_bytes(encrypted("AES-256", ""))
     assert "secret words" in text_of(read_file(context, "a.pdf"))
 

@@ -216,7 +216,7 @@ async def test_the_last_path_is_completed_and_the_rest_of_the_line_kept(mode: st
         assert await completions(client, "@@t") == ["@@types/"]
         assert await completions(client, f"{root}/set") == [f"{root}/setup.py"]
         assert await completions(client, str(root)[:-3]) == [f"{root}/"]
-        assert await completions(client, "app") == ["src/app.py"], "found in a folder below"
+        assert await completions(client, "app") == ["src/app.py"], "a file in a folder below was not found"
         for line in ("../", "/etc/pass", "absent/", "a\0", "x" * 20_000, "~root/"):
             assert await completions(client, line) == [], line[:20]
         for value in await completions(client, ""):

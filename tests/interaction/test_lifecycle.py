@@ -194,7 +194,7 @@ def test_a_call_with_parameters_of_wrong_types_is_refused(wrong_params: dict[str
 @pytest.mark.parametrize(
     ("arguments", "kind"), [([1], "an array"), ("{}", "a string"), (True, "a boolean"), (1.5, "a number")]
 )
-def test_arguments_that_are_no_object_are_refused_with_what_they_have_to_be(
+def test_arguments_that_are_not_an_object_are_refused_with_an_example_of_one(
     arguments: Any, kind: str, shared_server: Server
 ) -> None:
     identity = str(uuid4())

@@ -128,6 +128,21 @@ async def test_an_undo_is_asked_about_with_the_reverse_diff_like_an_edit(root: P
     assert not (root / "b.txt").exists()
 
 
+@pytest.mark.requirement("undo.whose")
+async def test_an_undo_says_if_another_session_made_the_change(root: Path, state: Path) -> None:
+    person, mark = Person("once"), "was made by another session, at 20"
+    async with asking_client(root, state, Person("once")) as other, asking_client(root, state, person) as client:
+        await text(client, "write_file", file_path="own.txt", content="x\n")
+        await text(other, "write_file", file_path="other.txt", content="x\n")
+        listed: dict[str, Any] = (await client.call_tool(LIST_TOOL, {})).structured_content or {}
+        assert [change["own"] for change in listed["changes"]] == [False, True]
+        assert "other.txt (+1 -0, new, another session)" in await text(client, LIST_TOOL)
+        assert f"Change 2 {mark}" in await text(client, "undo_change")
+        assert mark not in await text(client, "undo_change")
+    assert [mark in question for question in person.questions] == [False, True, False]
+    assert not (root / "own.txt").exists()
+
+
 @pytest.mark.requirement("undo.asked")
 async def test_the_question_says_that_an_undo_removes_the_file(root: Path, state: Path) -> None:
     person = Person("once")
@@ -245,6 +260,14 @@ async def test_files_that_a_command_changed_are_named_apart_from_what_it_printed
     config = write_config(tmp_path, {"undo": {"enabled": False}})
     async with asking_client(root, state, Person("once"), "--approval-mode", "yolo", "--config", str(config)) as client:
         assert len(await texts_of_command(client, "touch c.txt")) == 1
+
+
+@pytest.mark.requirement("undo.commands")
+async def test_a_file_that_a_command_writes_only_by_a_redirection_is_named(root: Path, state: Path) -> None:
+    (root / ".git").mkdir()
+    async with asking_client(root, state, Person("once"), "--approval-mode", "auto-edit") as client:
+        result = await client.call_tool("run_shell_command", {"command": "echo x > new.txt"})
+        assert ": created new.txt. undo_change" in result.content[-1].text  # pyright: ignore[reportAttributeAccessIssue, reportUnknownMemberType]
 
 
 @pytest.mark.requirement("undo.commands")

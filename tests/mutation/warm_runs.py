@@ -41,7 +41,7 @@ class Test(NamedTuple):
     """A test that passes.
 
     Args:
-        name: The node id of pytest.
+        name: The test's node ID in pytest.
         seconds: Duration with tracing.
         lines: The executed lines, by module.
     """

@@ -1,4 +1,4 @@
-"""Runs our server with a clock that jumps an hour forwards or backwards at each reading.
+"""Runs the server with a wall clock whose readings are, in turn, right, an hour ahead and an hour behind.
 
 python jumping_clock.py ARGUMENT...
 

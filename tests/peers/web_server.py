@@ -1,4 +1,4 @@
-"""Local web servers that send exactly what a test wants, and name servers that lie."""
+"""Local web servers that send exactly what a test wants, and name servers whose answers a test determines."""
 
 from __future__ import annotations
 

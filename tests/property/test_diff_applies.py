@@ -56,6 +56,7 @@ def test_a_diff_turns_one_text_into_the_other(old: str, new: str) -> None:
     assert apply_diff(old, diff.hunks) == new
     diff_lines = [line for line in diff.hunks.split("\n") if not line.startswith("@@")]
     assert diff.added == sum(line.startswith("+") for line in diff_lines)
+    assert diff.removed is not None
     assert diff.removed == sum(line.startswith("-") for line in diff_lines)
     assert diff.added - diff.removed == len(lines_of(new)) - len(lines_of(old))
 
@@ -67,5 +68,5 @@ def test_a_small_change_has_a_small_diff(old: str, start: int, removed_count: in
     new = "".join([*lines[:start], *(f"{line}\n" for line in inserted_lines), *lines[start + removed_count :]])
     diff = unified_diff(old, new)
     assert apply_diff(old, diff.hunks) == new
-    assert diff.removed <= removed_count + 1
+    assert (diff.removed or 0) <= removed_count + 1
     assert diff.added <= len(inserted_lines) + 1

@@ -9,9 +9,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.examples import examples
+from tools.files.change.quotation_marks import changed_line
 from tools.files.change.text_edit import apply_edit
 from tools.files.change.text_match import Haystack, Strategy, find_match
 from tools.files.text_encodings import decode, encode
+from tools.text.look_alikes import fold
 
 MARK = "\u2254MARK\u2254"
 ASCII_MARK = "<<MARK>>"
@@ -84,6 +86,23 @@ def test_replacing_a_line_keeps_the_endings_of_all_others(lines: list[tuple[str,
     assert len(match.spans) == 1
     lines[number] = ("put in", lines[number][1])
     assert apply_edit(haystack, match, old, new)[0] == "".join(body + ending for body, ending in lines)
+
+
+marked_line = st.text("ab .(-\u2013'\"\u2018\u2019\u201c\u201d\u201e", max_size=12)
+
+
+@pytest.mark.requirement("edit.relaxed")
+@examples(300)
+@given(marked_line, st.data(), marked_line, marked_line)
+def test_only_look_alikes_of_the_new_text_take_the_form_of_the_file(
+    raw: str, data: st.DataObject, start: str, middle: str
+) -> None:
+    old = "".join(data.draw(st.sampled_from([character, fold(character)])) for character in raw)
+    assert fold(changed_line(raw, old, middle)) == fold(middle)
+    assert changed_line(old, old, middle) == middle
+    # The words around the change are the same in `old` and the new text, so the file's own characters stay.
+    line = changed_line(f"{start} a {raw}", f"{fold(start)} a {old}", f"{fold(start)} c {old}")
+    assert line == f"{start} c {raw}"
 
 
 @pytest.mark.requirement("edit.literal")

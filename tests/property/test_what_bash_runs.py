@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.examples import examples
-from tools.permissions.command_text import programs_run_by, read_command
+from tools.permissions.command_text import programs_run_by, read_command, syntax_error
 
 TEXTS_PER_PROCESS = 25  # number of texts for one bash process
 MARK_COMMANDS = ("mark", "`mark`", "$(mark)", "<(mark)", "\\`mark\\`", "\\$(mark)")
@@ -129,3 +129,17 @@ def test_literal_words_are_the_arguments_of_bash(
             words[text] = argument_lists
     for text, arguments in _run_in_bash([*words], tmp_path_factory.mktemp("bash")).items():
         assert arguments in [argument_list or [""] for argument_list in words[text]], text
+
+
+_TOKENS = (*"'\"|&;(){}[]#$`\\<>!=a \n\t", "&&", "||", "echo x", "[[", "case x in", "((", "$(", "<<A")
+
+
+@pytest.mark.requirement("commands.bad_input")
+@examples(1_000)
+@given(st.lists(st.sampled_from(_TOKENS), max_size=12).map("".join))
+def test_bash_runs_nothing_of_a_text_that_is_reported_as_unusable(text: str) -> None:
+    for ending in ("", " '", ' "', " |"):
+        if syntax_error(text + ending):
+            command = ["bash", "-c", f"{text}{ending}"]
+            done = subprocess.run(command, capture_output=True, timeout=60, check=False, input=b"")
+            assert (done.returncode, done.stdout) == (2, b""), text + ending

@@ -69,7 +69,7 @@ def test_the_rules_that_an_answer_allows_are_written_with_their_scope_and_withou
 
 
 @pytest.mark.requirement("audit.records")
-def test_decisions_wait_for_a_thread_that_could_not_be_started_even_if_the_queue_is_full(
+def test_queued_decisions_are_written_once_a_thread_can_be_started_even_if_the_queue_was_full(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def start_none(_: object) -> None:

@@ -116,6 +116,19 @@ async def test_notifications_that_are_dropped_are_counted(
     assert "notifications dropped during a call, because its client reads too slowly: 5" in caplog.text
 
 
+@pytest.mark.requirement("relay.bounded")
+async def test_a_response_reaches_its_caller_even_if_its_observer_fails(
+    pending: PendingRequest, caplog: pytest.LogCaptureFixture
+) -> None:
+    ended: list[bool] = []
+    pending.on_answer, pending.at_end = fail_if_called, lambda: ended.append(True)
+    pending.channel.receive(Response(pending.identity, {"content": []}))
+    with anyio.fail_after(CEILING):
+        assert await pending.result() == {"content": []}
+    assert ended == [True]
+    assert "the response to tools/call was not measured" in caplog.text
+
+
 @pytest.mark.requirement("relay.time_limit")
 async def test_the_timeout_of_a_call_is_paused_while_a_person_is_asked(
     pending: PendingRequest,

@@ -16,7 +16,7 @@ from tools.contract.tool_results import ToolResult
 from tools.text.file_names import brief, one_line
 
 MAX_QUESTIONS = 4  # as in Qwen Code and Gemini CLI; also the limit on options per question
-MAX_HEADER_CHARS = 16  # the limit of Gemini CLI; the description says 12, the limit of Qwen Code
+MAX_HEADER_CHARS = 16  # the limit of Gemini CLI; Qwen Code allows 12
 MAX_LABEL_CHARS = 80
 MAX_DESCRIPTION_CHARS = 300
 MAX_QUESTION_CHARS = 1_000  # a question is shown in full even if every part reaches its limit
@@ -52,7 +52,7 @@ class AskedQuestion(ToolParams):
     header: str = Field(
         min_length=1,
         max_length=MAX_HEADER_CHARS,
-        description="Unique subject of at most 12 characters, such as 'Library'.",
+        description=f"Unique subject of at most {MAX_HEADER_CHARS} characters (better 12), such as 'Library'.",
     )
     type: Literal["choice", "text", "yesno"] = Field(
         default="choice",

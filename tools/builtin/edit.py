@@ -225,6 +225,7 @@ class WriteFileTool(ChangingTool[WriteFileParams]):
     output_schema = object_schema(
         {
             **COMMON_OUTPUT,
+            "removed": {"type": ["integer", "null"], "description": "Lines removed; null if they were hidden."},
             "changed": {"type": "boolean", "description": "False if the file already had exactly this content."},
             "lines": {"type": "integer", "description": "Lines in the file now."},
         }

@@ -170,7 +170,7 @@ class ShellTool(BuiltinTool[ShellParams]):
             content = result_text.job_content(job, await job.running.output.shown())
             return ToolResult(content, f"Background job {job.id}: {job.status}", facts=result_text.job_facts(job))
         state_before: WorkspaceState | None = None
-        if context.services.journal is not None and view.kind is not ViewKind.READING:
+        if context.services.journal is not None and (view.kind is not ViewKind.READING or view.writable):
             state_before = await run_blocking(context.signal, partial(state_of, context.workspace, context.signal))
         outcome = await runner.run(request, context.client.jobs, context.progress)
         changes = ""

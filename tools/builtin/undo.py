@@ -40,7 +40,7 @@ class ListChangesTool(BuiltinTool[ToolParams]):
     name = "list_changes"
     title = "List changes"
     display_name = "ListChanges"
-    description = "List your recent file changes (history) for undo_change. Excludes changes by commands."
+    description = "List recent file changes (history) for undo_change. Excludes changes by commands."
     kind = ToolKind.READ
     behaviour = READS
     params_model = ToolParams
@@ -55,9 +55,10 @@ class ListChangesTool(BuiltinTool[ToolParams]):
                         "tool": {"type": "string"},
                         "path": {"type": "string"},
                         "added": {"type": "integer"},
-                        "removed": {"type": "integer"},
+                        "removed": {"type": ["integer", "null"]},
                         "undoes": {"type": ["integer", "null"], "description": "The change that this one undid."},
                         "undone": {"type": "boolean"},
+                        "own": {"type": "boolean", "description": "False if another session made it."},
                     }
                 ),
             }
@@ -77,9 +78,13 @@ class ListChangesTool(BuiltinTool[ToolParams]):
                 describe_changes,
             )
 
+            is_own = author.journal.is_own
             changes = author.journal.changes(author.client, context.workspace.roots, limit=MAX_LISTED)
-            lines = describe_changes(changes, context.workspace) or ["No file changes are recorded in this workspace."]
-            structured = {"changes": [change_as_json(change, "change_id") for change in changes]}
+            lines = describe_changes(changes, context.workspace, is_own)
+            lines = lines or ["No file changes are recorded in this workspace."]
+            structured = {
+                "changes": [{**change_as_json(change, "change_id"), "own": is_own(change.id)} for change in changes]
+            }
             return ToolResult("\n".join([*lines, NOT_COVERED]), f"Changes: {len(changes)}", structured)
 
         return await run_blocking(context.signal, list_recorded)

@@ -50,7 +50,7 @@ async def _no_skills(_is_fresh: bool) -> Sequence[RelayedSkill]:
 class Services:
     """The services that tools may use, from the server's `App._make_contexts`.
 
-    Each is created on first use and then shared.
+    The command runner and the journal are created on first use and then shared.
     """
 
     commands: Callable[[], CommandRunner] | None = None  # runs shell commands; `None` if commands cannot run

@@ -23,7 +23,7 @@ class EditConfirmation:
     file_path: str  # the real path of the file
     file_diff: str  # the change as a unified diff; empty for a new file without content
     added: int  # lines added
-    removed: int  # lines removed
+    removed: int | None  # lines removed; `None` if the old content is hidden
     truncated: bool = False  # whether the diff was truncated
     notes: tuple[str, ...] = ()  # facts that the diff does not show, one line each
     # The text to write, which the user may edit first; `None` if it is too long

@@ -22,7 +22,7 @@ from tools.contract.confirmation import (
     PlanConfirmation,
     Question,
 )
-from tools.contract.tool_results import FileDiff, ReturnDisplay, TodoListDisplay
+from tools.contract.tool_results import FileDiff, ReturnDisplay, TodoListDisplay, line_counts
 from tools.text.file_names import UNSEEN
 
 # A longer diff or argument is truncated, and the question says so. Clients truncate much earlier, or not at all.
@@ -192,7 +192,7 @@ def question_parts(details: ConfirmationDetails) -> QuestionParts:
     """Split a question into its parts, for every kind of display. The lines are escaped, but the block is not."""
     match details:
         case EditConfirmation():
-            file = f"File: {visible_line(details.file_path)} (+{details.added} -{details.removed} lines)"
+            file = f"File: {visible_line(details.file_path)} ({line_counts(details.added, details.removed)} lines)"
             before = file, *map(visible_line, details.notes)
             return QuestionParts(before, details.file_diff or "(no content)", "diff", details.truncated)
         case ExecConfirmation():
@@ -310,7 +310,7 @@ def display_block(display: ReturnDisplay) -> str | None:
         whole, totals = "\n".join(lines), f"the list goes on: {len(display.todos)} todos in all"
     elif isinstance(display, FileDiff):
         whole, is_cut = visible(display.file_diff), display.truncated
-        totals = f"the diff goes on: +{display.added} -{display.removed} lines in all"
+        totals = f"the diff goes on: {line_counts(display.added, display.removed)} lines in all"
     else:
         return None
     text, is_cut_here = cut_at_line(whole, MAX_BLOCK_BYTES - TOTALS_BYTES)

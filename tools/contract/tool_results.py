@@ -42,6 +42,11 @@ Part = TextPart | InlineDataPart | FileDataPart
 PartListUnion = str | Part | Sequence["str | Part"]
 
 
+def line_counts(added: int, removed: int | None) -> str:
+    """Return, for example, `+2 -1`, or only `+2` if it is hidden how many lines were removed."""
+    return f"+{added}" if removed is None else f"+{added} -{removed}"
+
+
 @dataclass(frozen=True, slots=True)
 class FileDiff:
     """A change to one file, for people."""
@@ -49,7 +54,7 @@ class FileDiff:
     file_name: str  # the file's base name
     file_diff: str  # a unified diff, truncated if it is very long
     added: int  # lines added
-    removed: int  # lines removed
+    removed: int | None  # lines removed; `None` if the old content is hidden
     is_new_file: bool = False  # whether the file did not exist before
     truncated: bool = False  # whether the diff was truncated
 

@@ -29,6 +29,8 @@ _SEPARATORS = re.compile(r"[\s=:,;'\"`(){}<>|&$]+")
 _NONLITERAL_PATH = re.compile(r"(?<![\w.~-])/[\w.-]*[*?\[{$\\'\"`]")
 MAX_LETTERS = 9  # a path attached to an option must start before this position in the word
 _MAKES_WORK_TREE = re.compile(r"(clone|init|worktree add|submodule add)\b")  # git subcommands
+# Folders of which each client or command has its own, writable copy in the sandbox
+PRIVATE_FOLDERS = (SCRATCH_NAME, "/var/tmp", "/run", "/var/run", "/dev/shm")  # noqa: S108 - only names
 STREAMS = (os.devnull, "/dev/stdout", "/dev/stderr", "/dev/fd/1", "/dev/fd/2")
 
 

@@ -33,15 +33,17 @@ from tools.permissions.command_lists import (
     changes_by_git_alone,
     changes_scratch_alone,
     compares_folders,
+    created,
     first_words,
     is_on_short_list,
     is_reader,
     may_search_own_folder,
     needs_network,
+    removed,
     searches_folders,
     without_git_options,
 )
-from tools.permissions.command_paths import STREAMS, CommandPaths, NamedPath, why_in_scratch
+from tools.permissions.command_paths import PRIVATE_FOLDERS, STREAMS, CommandPaths, NamedPath, why_in_scratch
 from tools.permissions.command_text import (
     CommandText,
     SimpleCommand,
@@ -50,6 +52,7 @@ from tools.permissions.command_text import (
     plain_name,
     programs_run_by,
     read_command,
+    syntax_error,
 )
 from tools.permissions.hidden_files import (
     ANY_NAME,
@@ -163,6 +166,8 @@ class _CommandPolicy:
         if isinstance(network, Permission):
             return network
         view = self._view(network, question)
+        if question.reasons and (refusal := self._failure(question)) is not None:
+            return refusal
         if not question.reasons:
             view = self._with_restrictions(view, LiftedLimits())
             return replace(self._permission(Verdict.ALLOW, exemption), view=view)
@@ -218,6 +223,8 @@ class _CommandPolicy:
         for named_path in self._paths.named_paths:
             for rule in self._rules_about(self._rules.deny, named_path):
                 return self._permission(Verdict.DENY, f"{rule}: it names {named_path.word}", setting=rule.source)
+        if self._text.doubt and (error := syntax_error(self._request.command.command)):
+            return self._permission(Verdict.DENY, f"bash cannot run it: {error}", way_out="Correct the command.")
         return None
 
     # Questions
@@ -328,11 +335,14 @@ class _CommandPolicy:
             question.refusal = f"it would write {name}, which is outside the workspace and {reason}"
             return
         if is_absent and not (may_write and named_path.is_new_work_tree):  # the word may not even be a path
-            if may_write and self._has_bubblewrap:
+            if may_write and self._has_bubblewrap and not is_inside(name, PRIVATE_FOLDERS):
                 limit = "outside the workspace, approval covers only existing paths"
                 question.remarks[f"{limit}, so the command cannot create {name}"] = None
             return
         path = os.path.join(real_path, "") if is_absent else real_path  # a trailing separator: a folder to be created
+        if can_be_written and self._has_bubblewrap and named_path.word in self._removed_words:
+            action = "empty" if os.path.isdir(real_path) else "change"
+            question.remarks[f"it can {action} {name}, but not remove it"] = None
         (question.writable if can_be_written else question.seen)[path] = None
         if self._is_allowed_path(real_path, Access.WRITE if may_write else Access.READ):
             return
@@ -341,6 +351,32 @@ class _CommandPolicy:
         is_whole = os.path.dirname(real_path) == os.sep or contains(real_path, self._request.home)
         if not (may_write or is_whole) and (literal := literal_path(real_path)) is not None:
             question.grants[Grant(f"Read({literal})", f"reading {name}")] = None
+
+    def _failure(self, question: _Question) -> Permission | None:
+        """Refuse a command that is only meant to create or remove paths in folders that cannot be writable for it."""
+        text = self._text
+        if not self._has_bubblewrap or len(self._all_commands) != 1 or text.doubt or not text.is_literal:
+            return None
+        (command,), verb = self._text.commands, "create"
+        words = created(command.words)
+        if not words:
+            words, verb = tuple(word or "~" for word in removed(command.words, is_only=True)), "remove"
+        roots = (*self._roots, *map(os.path.realpath, self._roots), *PRIVATE_FOLDERS, "/dev", "/proc", "/sys")
+        name = ""
+        for word in words:
+            path = os.path.join(self._request.command.directory, word.rstrip("/"))
+            folder = os.path.realpath(os.path.dirname(path))  # as the kernel resolves it, which `normpath` may not
+            name = os.path.join(folder, os.path.basename(path))
+            is_needless = os.path.lexists(path) if verb == "create" else not os.path.lexists(path)
+            is_unclear = word.startswith("~") or os.path.basename(path) in ("", ".", "..")
+            # `rm -r` can at least empty a folder.
+            is_partial = verb == "remove" and command.program == "rm" and os.path.isdir(path)
+            if is_needless or is_unclear or is_partial or is_inside(folder, (*roots, *question.writable)):
+                return None
+        if not name:
+            return None
+        reason = f"it would {verb} {name}, but approval outside the workspace covers only the content of existing paths"
+        return self._permission(Verdict.DENY, reason, way_out=_NAME_ITS_FOLDER)
 
     def _ask_about_hidden(self, question: _Question) -> None:
         if self._hidden.problem:
@@ -394,14 +430,7 @@ class _CommandPolicy:
         elif self._text.doubt:
             reasons = [self._text.doubt]
         elif self._all_read:  # the command only reads, so its output must be what needs consent
-            outputs = (redirection for redirection in self._text.redirections if redirection.is_output)
-            if any(self._paths.absolute(output.target, output.folder) is None for output in outputs):
-                reasons.append("the target of its output is known only when it runs")
-            for named_path in self._paths.named_paths:
-                if named_path.is_written and named_path.path not in STREAMS:
-                    reasons.append(f"it writes {named_path.path}")
-                    if self._has_bubblewrap and (literal := literal_path(named_path.real_path)) is not None:
-                        grants.append(Grant(f"Edit({literal})", f"edits of {named_path.path}"))
+            reasons, grants = self._reasons_about_outputs()
         else:
             for command in changing or self._unlisted_commands:
                 effect = "needs the network" if needs_network(command.known_words) else "is not known to be read-only"
@@ -414,6 +443,11 @@ class _CommandPolicy:
                 reasons = reasons or [_RUNS_MORE]
             else:
                 grants = self._grants(self._unlisted_commands)
+            # Rules cover the outputs of the commands that they name, but not of the others.
+            listed = [command for command in self._text.commands if command not in self._unlisted_commands]
+            if not (all(map(self._allowing_rule, listed)) or self._writes_freely()):
+                output_reasons, output_grants = self._reasons_about_outputs()
+                reasons, grants = [*reasons, *output_reasons], [*grants, *output_grants]
         if len(grants) >= len(reasons):
             question.grants |= dict.fromkeys(grants)
         if not (reasons or question.reasons):
@@ -423,6 +457,20 @@ class _CommandPolicy:
             if outside_path := next(filter(os.path.lexists, paths), ""):
                 reasons = [f"it names {outside_path}, which is outside the workspace"]
         question.reasons = question.reasons or dict.fromkeys(reasons)
+
+    def _reasons_about_outputs(self) -> tuple[list[str], list[Grant]]:
+        """Return the reasons to ask about redirections, and the rules that would allow them."""
+        reasons: list[str] = []
+        grants: list[Grant] = []
+        outputs = (redirection for redirection in self._text.redirections if redirection.is_output)
+        if any(self._paths.absolute(output.target, output.folder) is None for output in outputs):
+            reasons.append("the target of its output is known only when it runs")
+        for named_path in self._paths.named_paths:
+            if named_path.is_written and named_path.path not in STREAMS:
+                reasons.append(f"it writes {named_path.path}")
+                if self._has_bubblewrap and (literal := literal_path(named_path.real_path)) is not None:
+                    grants.append(Grant(f"Edit({literal})", f"edits of {named_path.path}"))
+        return reasons, grants
 
     @cached_property
     def _unlisted_commands(self) -> Sequence[SimpleCommand]:
@@ -438,8 +486,10 @@ class _CommandPolicy:
         if len(scopes) < len(commands) or not all(scopes):
             return []
         grants: list[Grant] = []
+        # The rule may also cover commands that need the network although this one does not (`curl localhost`).
+        access = "with network access" if self._needs_network else "also with network access"
         for scope in scopes:
-            network = " (with network access)" if needs_network(tuple(scope.split())) else ""
+            network = f" ({access})" if needs_network(tuple(scope.split())) else ""
             grants.append(Grant(f"Bash({scope} *)", f"'{scope} ...'{network}"))
         return grants
 
@@ -654,6 +704,10 @@ class _CommandPolicy:
     def _allowing_rule(self, command: SimpleCommand) -> Rule | None:
         is_of_workspace = self._paths.is_of_workspace(command)
         return _rule_about(command, self._rules.allow, allows=True) if is_of_workspace else None
+
+    @cached_property
+    def _removed_words(self) -> frozenset[str | None]:
+        return frozenset(word for command in self._all_commands for word in removed(command.words))
 
     @cached_property
     def _uses_git(self) -> bool:

@@ -83,6 +83,8 @@ _WRAPPER_FLAGS = {
 _OPERANDS = {"timeout": 1, "chroot": 1, "flock": 1}  # how many operands of its own the wrapper takes before the program
 _VARIABLE = re.compile(r"[A-Za-z_]\w*", re.ASCII)
 _SYSTEM_FOLDERS = ("", "/bin", "/usr/bin", "/usr/local/bin", "/sbin", "/usr/sbin")
+# The longest beginning of a line whose quotes are closed, without characters that may change how the rest is read
+_PLAIN_LINE = re.compile(r"""(?:[^'"\\$`#<(\[\n]|'[^']*'|"[^"\\$`]*")*""")
 _FIND_RUNS = frozenset(("-exec", "-execdir", "-ok", "-okdir"))
 
 
@@ -147,6 +149,22 @@ def read_command(text: str) -> CommandText:
             result.doubt = f"in a command string for a shell: {reader.result.doubt}"
         waiting.extend((command_string, depth + 1) for command_string in reader.texts)
     return result
+
+
+def syntax_error(text: str) -> str:
+    """Return why bash certainly cannot parse a line, or an empty string.
+
+    Only lines without escapes, expansions, comments and brackets are checked. Bash parses the whole line before it runs
+    anything.
+    """
+    match = _PLAIN_LINE.match(text)
+    if match is None or "\n" in text:
+        return ""
+    rest = text[match.end() :]
+    if rest[:1] in ("'", '"') and rest[0] not in rest[1:] and (rest[0] == "'" or not set("\\$`") & set(rest)):
+        return f"a quote ({rest[0]}) is not closed"
+    operator = next(filter(text.rstrip(" ").endswith, ("&&", "||", "|")), "")
+    return f"nothing follows {operator}" if operator and not rest else ""
 
 
 def is_wrapper(name: str) -> bool:
@@ -601,7 +619,7 @@ def _byte_after(node: Node, source: bytes) -> bytes:
 
 
 def _heredoc_nodes(node: Node, source: bytes) -> list[Node] | None:
-    """Return the nodes in a here-document and beside its delimiter, or `None` if bash may end it elsewhere."""
+    """Return the nodes in a here-document and on its first line, or `None` if it is unclear where bash ends it."""
     parts = {child.type: child for child in node.children}
     begin, end, body = (parts.get(f"heredoc_{part}") for part in ("start", "end", "body"))
     delimiter = _DELIMITER.fullmatch(begin.text or b"") if begin is not None else None

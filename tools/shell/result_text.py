@@ -45,6 +45,11 @@ _NO_VARIABLE = re.compile(
     r"|environment variable|(?:can't|cannot) be (?:blank|empty)",
     re.IGNORECASE,
 )
+# Programs that fill a terminal until a person quits them, and what such programs say without one
+_FULL_SCREEN = re.compile(
+    r"(?:^|[;&|(]|\bsudo\b)\s{0,9}(?:n?vim?|vimdiff|nano|pico|emacs|h?top|watch|tmux|mc)(?=\s|$)", re.MULTILINE
+)
+_NO_TERMINAL = re.compile(r"(?:in|out)put is not (?:from|to) a terminal|must be run in a terminal", re.IGNORECASE)
 _NO_PROCESS = re.compile(r"no such process|\bESRCH\b", re.IGNORECASE)
 _NO_LISTENER = re.compile(
     r"connection refused|\bECONNREFUSED\b|failed to connect to (?:localhost|127\.|::1)|couldn't connect to server",
@@ -208,9 +213,9 @@ def _file_hints(command: FinishedCommand) -> list[str]:
             hints.append(
                 "Commands can change files in /tmp and in the workspace (unless it is mounted read-only), so install "
                 "packages there (python -m venv, npm without -g). Elsewhere they can change only existing files and "
-                "folders that they name or enter with cd. Files in the workspace that other programs execute or obey "
-                "(hooks, settings of git, editors and agents) can be changed with write_file and edit, with the user's "
-                "consent. To remove a folder that contains such a file, name the file as well (rm -rf x/.git x)."
+                "folders that they name or enter with cd, and not remove those. Workspace files that other programs "
+                "execute or obey (hooks, settings of git, editors and agents) can be changed with write_file and edit, "
+                "with consent. To remove a workspace folder with such a file, name the file too (rm -rf x/.git x)."
             )
             if not request.view.is_git and _GIT.search(request.command):
                 hints.append(
@@ -415,17 +420,22 @@ def timed_out_message(command: FinishedCommand, silence_seconds: float) -> str:
     """Return the message that tells the model about a command that was stopped at a limit."""
     output, seconds = command.shown_output, command.request.timeout_seconds
     if command.ending is Ending.SILENT:
-        reason = (
-            f"printed nothing for {silence_seconds:g} s (shell.silenceTimeout) and was stopped with all its processes. "
-            "Make it print its progress"
+        limit, advice = (
+            f"printed nothing for {silence_seconds:g} s (shell.silenceTimeout)",
+            "Make it print its progress",
         )
     else:
-        reason = f"took longer than {seconds:g} s and was stopped with all its processes. "
+        limit = f"took longer than {seconds:g} s"
         longer_timeout = f"Give it more time with the timeout parameter (milliseconds, at most {MAX_COMMAND_TIMEOUT})"
-        reason += "Split it" if seconds * 1000 >= MAX_COMMAND_TIMEOUT else longer_timeout
-    sentence = (
-        f"The command {reason}, or run it with is_background: true and read its output with read_background_output."
-    )
+        advice = "Split it" if seconds * 1000 >= MAX_COMMAND_TIMEOUT else longer_timeout
+    if _FULL_SCREEN.search(command.request.command) or _NO_TERMINAL.search(output.text):
+        advice = (
+            "It seems to wait for a person at a terminal, which commands do not have. Change files with edit or "
+            "write_file, and use options with which a program ends by itself (top -b -n 1)."
+        )
+    else:
+        advice += ", or run it with is_background: true and read its output with read_background_output."
+    sentence = f"The command {limit} and was stopped with all its processes. {advice}"
     if output.is_binary:
         return f"{sentence} It had printed {size(output.total)} of binary data."
     if not output.text:

@@ -265,7 +265,7 @@ _PASSWORDS = {
     )
 }
 
-# The command line, from the program's name to the end. Each group is a kind of program in `_PASSWORDS`
+# The command line, from the program's name to the end. Each group has the name of a kind of program in `_PASSWORDS`
 _PROGRAMS = _lazy(
     r"(?<![\w-])(?:(?P<databases>mysql\w*+|mariadb[\w-]*+|sshpass|mongo\w*+)|(?P<archives>7z[ar]?|unzip|zip|rar|unrar)"
     r"|(?P<enciphering>openssl)|(?P<redis>redis-cli)|(?P<microsoft>sqlcmd|bcp|isql|ipmitool)|(?P<directories>ldap\w++|security)"

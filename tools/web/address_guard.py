@@ -90,7 +90,7 @@ def parse_url(text: str) -> UrlTarget:
     if authority.startswith("["):
         address_text, bracket, port_text = authority[1:].partition("]")
         if not bracket or (port_text and not port_text.startswith(":")):
-            raise UrlError("its host is not an IPv6 address in brackets")
+            raise UrlError("its host begins with '[' but is not an IPv6 address in brackets")
         try:
             address = IPv6Address(address_text)
         except AddressValueError:
@@ -290,8 +290,8 @@ class AddressGuard:
         except OSError:
             raise ToolError(
                 ToolErrorType.WEB_UNREACHABLE,
-                f"The address of {target.host} cannot be looked up: no name server answers. This machine may have no "
-                "network connection.",
+                f"The address of {target.host} could not be looked up: no name server gave a usable answer. This "
+                "machine may have no network connection.",
             ) from None
         if not address_texts:
             raise ToolError(

@@ -69,7 +69,7 @@ class _ConnectLink:
 class ConnectPages:
     """Sends people to authorization servers, and assigns redirects to logins by their secret `state`.
 
-    `public_url` is normalised as in browsers. `replica_name` is for load balancers; empty without other replicas.
+    `public_url` must be normalised as browsers do it. `replica_name` is for load balancers; empty for a lone server.
     """
 
     def __init__(self, public_url: str, replica_name: str = "") -> None:

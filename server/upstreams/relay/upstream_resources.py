@@ -474,7 +474,7 @@ class Watching:
             # The upstream's only change stream uses the login of this machine's user, not the client's personal login.
             raise ToolError(
                 ToolErrorType.UPSTREAM_UNAVAILABLE,
-                "Resources of that server cannot be watched with a personal login.",
+                f"Resources of the server {route.upstream.alias} cannot be watched with a personal login.",
             )
         watch = Watch(route.upstream.alias, route.uri, route.name, exchange)
         # Record the subscription before waiting for the upstream, so that the watch can be ended in the meantime.

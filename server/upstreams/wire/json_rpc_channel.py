@@ -328,8 +328,7 @@ class PendingRequest:
             self.expect(self._patience)  # progress restarts the clock, even if it is not relayed yet
         if isinstance(event, RpcAnswer):
             self.is_answered = True
-            if self.on_answer is not None:
-                self.on_answer(event)
+            self._observe(event)
             if self.at_end is not None:
                 self.at_end()
         elif self._events:
@@ -351,6 +350,15 @@ class PendingRequest:
         self._events.append(event)
         if self._waiter is not None and not self._waiter.done():
             self._waiter.set_result(None)
+
+    def _observe(self, answer: RpcAnswer | None) -> None:
+        """Call `on_answer` if it was not called yet. Even if the observer fails, a response must reach its caller."""
+        on_answer, self.on_answer = self.on_answer, None
+        try:
+            if on_answer is not None:
+                on_answer(answer)
+        except Exception:
+            logger.exception("the response to %s was not measured", self.method)
 
     async def next(self) -> Any:
         while not self._events:
@@ -382,9 +390,7 @@ class PendingRequest:
             logger.info(message, self._dropped_count)
             self._dropped_count = 0
         if not self.is_answered:
-            if self.on_answer is not None:
-                on_answer, self.on_answer = self.on_answer, None
-                on_answer(None)
+            self._observe(None)
             await self.channel.abandon(self)
         if self.at_end is not None:
             self.at_end()

@@ -99,8 +99,8 @@ def chained(meta: Mapping[str, Any], alias: str) -> Json:
     if THIS_SERVER in chain or len(chain) >= MAX_HOPS:
         raise ToolError(
             ToolErrorType.UPSTREAM_UNAVAILABLE,
-            f"The call was not passed on to the server {alias}, because the coretools-mcp servers that it has come "
-            f"through ({len(chain)}) form a loop. Call the tool by its shortest name.",
+            f"The call was not passed on to the server {alias}, because it has come through too many coretools-mcp "
+            f"servers ({len(chain)}), or through this one before. Call the tool by its shortest name.",
         )
     return {CHAIN_KEY: [*chain, THIS_SERVER]}
 

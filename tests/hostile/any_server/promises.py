@@ -152,7 +152,7 @@ KNOWN: dict[str, Promiser] = {
 
 
 def label_of(name: str) -> str:
-    """Return the label in a table of a server that announces this name."""
+    """Return a server's label in the table of results: the name that it announces, if the server is not known."""
     return next((promiser.label for prefix, promiser in KNOWN.items() if name.startswith(prefix)), name)
 
 

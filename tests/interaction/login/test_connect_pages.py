@@ -307,7 +307,7 @@ async def test_after_a_call_is_cancelled_during_a_login_the_next_call_asks_with_
 
 @pytest.mark.long
 @pytest.mark.requirement("login.connect-again")
-async def test_a_person_who_declines_many_logins_takes_no_place_from_others(scene: Scene, tmp_path: Path) -> None:
+async def test_logins_that_a_person_declines_leave_room_for_those_of_others(scene: Scene, tmp_path: Path) -> None:
     async with http_server(scene, tmp_path) as our_server:
 
         async def decline(context: Any, params: types.ElicitRequestParams) -> types.ElicitResult:

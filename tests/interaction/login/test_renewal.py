@@ -37,9 +37,7 @@ async def test_a_server_that_starts_with_an_expired_token_renews_it_and_opens_no
 
 @pytest.mark.requirement("login.renewal")
 @pytest.mark.parametrize("revision", ERAS)
-async def test_calls_whose_token_is_refused_go_on_with_one_that_is_renewed_once_for_all(
-    revision: str, scene: Scene
-) -> None:
+async def test_calls_whose_token_is_refused_share_one_renewal_and_go_on(revision: str, scene: Scene) -> None:
     await scene.log_in()
     async with scene.serving(revision) as client:
         assert text_of(await scene.call(client)) == "hello"

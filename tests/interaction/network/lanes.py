@@ -65,7 +65,7 @@ class Lane(ABC):
         return message["result"]
 
     def _answer(self, question: Message) -> Message:
-        """The answer to a request of the server."""
+        """The answer to a request from the server."""
         if question["method"] == "roots/list":
             result: Mapping[str, Any] = {"roots": self._roots}
         else:

@@ -31,7 +31,7 @@ class Person:
 
 
 @ANONYMOUS
-async def test_no_answer_is_valid_for_later_calls(connect: Connect, place: Path) -> None:
+async def test_an_answer_counts_only_for_its_own_call(connect: Connect, place: Path) -> None:
     person = Person()
     async with connect(elicitation_callback=person) as client:
         for name in ("a.txt", "b.txt"):

@@ -164,7 +164,7 @@ async def _read_answers(events: AsyncIterator[tuple[str, str]], count: int) -> N
         ("resources/list", {}),
     ],
 )
-async def test_a_request_for_files_counts_as_a_call(
+async def test_requests_for_resources_and_prompts_count_as_calls(
     root: Path, method: str, params: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async with in_process_server(root) as server:

@@ -136,9 +136,9 @@ def test_a_batch_gets_a_batch_of_answers_in_the_revision_that_has_batches(
         assert http.post("/mcp", json=[ping(8), ping(8)], headers=headers).json()[1]["id"] == 8
         long_batch = [ping(number) for number in range(129)]
         for wrong_batch, reason in (
-            ([], "valid JSON-RPC"),
-            ([ping(1), 2], "valid JSON-RPC"),
-            ([[ping(1)]], "valid JSON-RPC"),
+            ([], "valid MCP message"),
+            ([ping(1), 2], "valid MCP message"),
+            ([[ping(1)]], "valid MCP message"),
             (long_batch, "more than 128 messages"),
             ([ping(1), {**hello("2025-03-26"), "id": 2}], "initialize"),
         ):

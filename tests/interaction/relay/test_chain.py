@@ -100,7 +100,7 @@ async def test_a_request_that_has_passed_too_many_servers_is_refused_with_a_clea
         chain = {"coretools-mcp/chain": [f"server-{number}" for number in range(8)]}
         result = await client.call("modern__whoami", {}, chain)
         assert result["isError"]
-        assert "form a loop" in result["content"][0]["text"]
+        assert "through this one before" in result["content"][0]["text"]
         assert not (await client.call("modern__whoami", {}, {"coretools-mcp/chain": ["one"]})).get("isError")
 
 

@@ -818,7 +818,7 @@ ODD_TIMES = (10**400, -1, 0.5, "soon", None, True)
 
 
 @pytest.mark.requirement("tasks.odd")
-async def test_a_task_that_an_upstream_creates_is_accepted_only_if_it_is_valid(
+async def test_a_task_with_an_invalid_id_is_refused_and_invalid_times_are_passed_on(
     entries: dict[str, Json], tmp_path: Path
 ) -> None:
     arguments: Json = {"label": "one", "anyway": True}

@@ -97,5 +97,6 @@ def test_texts_without_structure_take_bounded_time() -> None:
         old = "".join("a\n" if number * number % 7 < 4 else "b\n" for number in range(count))
         new = "".join("a\n" if number * number % 11 < 5 else "b\n" for number in range(count))
         diff = unified_diff(old, new)
+        assert diff.removed is not None
         assert diff.added == diff.removed + new.count("\n") - old.count("\n")
         assert diff.added

@@ -214,6 +214,30 @@ async def test_a_relaxed_match_must_be_unique(replace_all: bool, root: Path, con
             ),
             "look_alikes",
         ),
+        (
+            ("\u201csmart\u201d quotes \u2014", '"smart" quotes -', '"dumb" q', '"dumb" q'),
+            "look_alikes",
+        ),
+        (
+            ("it\u2019s Bob\u2019s", "it's Bob's", "it's Al's car, isn't it", "it\u2019s Al's car, isn't it"),
+            "look_alikes",
+        ),
+        (("\u2018a\u2019", "'a'", "'a', the dogs'", "\u2018a\u2019, the dogs'"), "look_alikes"),
+        (("it\u2019s", "it's", "it's the dogs' bowl", "it\u2019s the dogs' bowl"), "look_alikes"),
+        (("\u201cab c\u201d", '"ab', '"x" y', '"x" y c\u201d'), "look_alikes"),
+        (("\u201eab\u201c c", '"ab"', '"x", "y"', '"x", "y" c'), "look_alikes"),
+        (('"ab" \u2014 c', "\u201cab\u201d - c", "\u201cx\u201d", "\u201cx\u201d"), "look_alikes"),
+        (("\u201ca\" \u2014 'b\u2019", "\"a\" - 'b'", "\"a\" + 'b'", "\u201ca\" + 'b\u2019"), "look_alikes"),
+        # No new pair is half the file's and half the model's.
+        (("\u201eab\u201c c", '"ab', '"x" y', '"x" y\u201c c'), "look_alikes"),
+        (('\u201ca\u201d \u2014 "b"', '"a" - "b"', '"ab"', '"ab"'), "look_alikes"),
+        # New text keeps its marks, because it may be code.
+        (("x()  # \u201ca\u201d", 'x()  # "a"', 'x("b")  # "a"', 'x("b")  # \u201ca\u201d'), "look_alikes"),
+        (("x = 1  # it\u2019s", "x = 1  # it's", "x = 'a'  # it's", "x = 'a'  # it\u2019s"), "look_alikes"),
+        (
+            ("# \u201ca\u201d\nx = 1", '# "a"\nx = 1', '# "b"\nx = "b"', '# \u201cb\u201d\nx = "b"'),
+            "look_alikes",
+        ),
         (("a  \nb\nc\n", "a\nb", "a\nB  ", "a  \nB  \nc\n"), "trailing_whitespace"),
         (("a  \nb\nc\n", "a\nb\n", "x\na\nb\n", "x\na  \nb\nc\n"), "trailing_whitespace"),
         (("a\nend", "end\n", "END\n", "a\nEND"), "final_newline"),

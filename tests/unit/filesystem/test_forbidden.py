@@ -73,6 +73,7 @@ async def test_a_listing_leaves_out_what_is_forbidden_and_counts_it(guarded_cont
         assert result.structured is not None
         assert [entry["name"] for entry in result.structured["entries"]] == names
         assert result.structured["hidden"] == {"git": 0, "agent": 1}
+        assert "(1 hidden from agents; " in text_of(result)
 
 
 @pytest.mark.requirement("permissions.hidden_from_finding")
@@ -82,6 +83,7 @@ async def test_a_glob_finds_neither_forbidden_files_nor_links_to_them(root: Path
         assert result.structured is not None
         assert sorted(result.structured["files"]) == [str(root / "open.txt"), str(root / "src" / "main.txt")]
         assert result.structured["ignored"] == 2
+        assert "Omitted because of ignore files or rules: 2 hidden from agents." in text_of(result)
     for pattern in ("vault/**", "vault", "src/key.pem"):
         result = await call(GlobTool(), guarded_context, pattern=pattern, respect_agent_ignore=False)
         assert text_of(result).startswith("No files found")

@@ -171,7 +171,7 @@ async def test_ignored_files_are_left_out_and_counted_but_can_be_requested(root:
     assert result.structured is not None
     assert result.structured == {"files": [], "total": 0, "ignored": 4, "partial": False, "next_offset": None}
     assert "No files found matching pattern" in str(result.llm_content)
-    assert "3 git-ignored, 1 agent-ignored" in str(result.llm_content)
+    assert "3 git-ignored, 1 hidden from agents" in str(result.llm_content)
     assert await files(context, "**/*.log", respect_git_ignore=False) == ["a.log", "dist/d.log", "src/b.log"]
     assert await files(context, "**/*.key", respect_gemini_ignore=False) == ["src/c.key"]
     assert await files(context, "*.log", path="src") == []

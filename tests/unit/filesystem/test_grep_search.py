@@ -130,7 +130,7 @@ async def test_no_match_is_not_an_error_and_says_what_was_searched_and_what_was_
     without_ignore = await grep(context, "zebra", no_ignore=True)
     assert without_ignore.facts["searched"] == 4
     assert str(without_ignore.llm_content).endswith(
-        "[Not searched: files hidden by agent-ignore files, symlinks, binary files, and files over 100 MB.]"
+        "[Not searched: files hidden from agents, symlinks, binary files, and files over 100 MB.]"
     )
 
 
@@ -382,8 +382,20 @@ async def test_a_result_that_is_too_long_is_cut_and_says_so(root: Path, context:
     assert "[Cut: the result is too long." in str(result.llm_content)
     assert result.facts["matches"] == 13
     assert result.facts["complete"] is False
-    tiny_result = await grep(replace(context, limits=Limits(read_chars=10)), "x")
-    assert tiny_result.facts["matches"] == 1
+    tiny_context = replace(context, limits=Limits(read_chars=10))
+    assert (await grep(tiny_context, "x")).facts["matches"] == 1
+
+
+@pytest.mark.requirement("grep.limits")
+@pytest.mark.parametrize("is_cut", [False, True])
+@pytest.mark.parametrize("form", [{"names_only": True}, {"output_mode": "files_with_matches"}])
+async def test_a_list_of_names_does_not_advise_to_list_only_names(
+    form: dict[str, Any], is_cut: bool, root: Path, context: ToolContext
+) -> None:
+    make(root, {"a.txt": "x\n", "b.txt": "x\n"})
+    limits = Limits(read_chars=10) if is_cut else Limits(grep_matches=1)
+    advice = (await lines(replace(context, limits=limits), "x", **form))[-1]
+    assert advice.endswith(" glob.]" if is_cut else " glob, or exclude lines with exclude_pattern.]")
 
 
 @pytest.mark.requirement("grep.none")

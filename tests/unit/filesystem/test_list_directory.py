@@ -153,7 +153,7 @@ async def test_git_and_agent_ignored_entries_are_hidden_and_counted(root: Path, 
     assert entries(result) == [".geminiignore", ".gitignore", "c.txt"]
     assert result.structured is not None
     assert result.structured["hidden"] == {"git": 3, "agent": 1}
-    assert "3 git-ignored, 1 agent-ignored" in str(result.llm_content)
+    assert "3 git-ignored, 1 hidden from agents" in str(result.llm_content)
 
 
 @pytest.mark.requirement("ls.ignore")

@@ -46,7 +46,9 @@ def matched_texts(text: str, old: str) -> list[str]:
         ("\tif a:\n\t\tb()\n", "  if a:\n    b()\n", Strategy.INDENTATION, ["\tif a:\n\t\tb()\n"]),
     ],
 )
-def test_each_strategy_finds_what_it_forgives(text: str, old: str, strategy: Strategy, slices: list[str]) -> None:
+def test_each_strategy_finds_a_text_despite_the_differences_that_it_forgives(
+    text: str, old: str, strategy: Strategy, slices: list[str]
+) -> None:
     assert match(text, old).strategy is strategy
     assert matched_texts(text, old) == slices
 

@@ -52,7 +52,9 @@ async def test_a_small_file_is_read_raw_and_not_repeated_in_the_display(root: Pa
 
 @pytest.mark.requirement("read.parameters")
 @pytest.mark.parametrize("spelling", ["file_path", "path"])
-async def test_other_spellings_may_be_relative(spelling: str, twenty_lines: Path, context: ToolContext) -> None:
+async def test_a_path_under_another_parameter_name_may_be_relative(
+    spelling: str, twenty_lines: Path, context: ToolContext
+) -> None:
     assert text_of(await call(context, **{spelling: "twenty.txt"})) == twenty_lines.read_text()
 
 

@@ -97,7 +97,7 @@ def test_the_default_number_of_lines_is_limited(root: Path, context: ToolContext
 
 
 @pytest.mark.requirement("read.budget")
-def test_an_explicit_limit_may_exceed_the_default_but_not_the_characters(root: Path, context: ToolContext) -> None:
+def test_an_explicit_limit_may_exceed_the_default_but_not_the_character_limit(root: Path, context: ToolContext) -> None:
     (root / "a.txt").write_text("x\n" * 2500)
     assert read_file(context, "a.txt", 0, 2400).end == 2400
     assert read_file(context, "a.txt", 0, 2400, Limits(read_chars=100)).end == 50

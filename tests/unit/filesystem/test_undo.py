@@ -300,7 +300,11 @@ async def test_a_file_hidden_from_agents_is_not_restored_and_its_content_is_not_
     error = await refusal(context)
     assert error.code is ToolErrorType.PATH_IGNORED
     assert "coretools-mcp undo 1" in error.message
-    assert "password" not in error.message + await text(ListChangesTool(), context)
+    listed = await call(ListChangesTool(), context)
+    assert "password" not in f"{error.message}{listed.llm_content}"
+    assert "secret (+1, hidden content replaced)" in str(listed.llm_content)
+    assert listed.structured is not None
+    assert listed.structured["changes"][0]["removed"] is None
     (root / "secret").write_text("the password\n")
     assert (await refusal(context)).message == error.message
 

@@ -71,7 +71,7 @@ def test_links_are_never_followed(root: Path) -> None:
 
 
 @pytest.mark.requirement("ignore.walk")
-def test_pipes_and_sockets_are_no_files(root: Path) -> None:
+def test_a_walk_leaves_out_named_pipes(root: Path) -> None:
     os.mkfifo(root / "pipe")
     make(root, "a.txt")
     assert files_of(create_walk(root)) == ["a.txt"]

@@ -16,6 +16,7 @@ from tools.builtin.edit import WriteFileTool
 from tools.builtin.read_file import ReadFileTool
 from tools.call.base_tool import ClientState, ToolContext
 from tools.contract.confirmation import Answer, Decision, EditConfirmation
+from tools.contract.display import question_parts
 from tools.contract.tool_errors import InvalidToolParamsError, PathNotInWorkspaceError, ToolError, ToolErrorType
 from tools.contract.tool_results import FileDiff, ToolResult
 from tools.files.path_opener import identity_of
@@ -439,6 +440,31 @@ async def test_overwriting_a_file_that_a_rule_hides_does_not_show_what_it_held(
     result = await write(context, file_path="a.env", content="KEY=new\n")
     assert "secret" not in f"{details}{result.llm_content}{result.structured}{result.return_display}"
     assert f"hidden from agents by the {rule}" in str(result.return_display)
+
+
+@pytest.mark.requirement("write.hidden")
+@pytest.mark.parametrize("lines", [1, 2_000, 40_000])  # the diff is whole, cut, or too long to compare
+@pytest.mark.parametrize("is_by_rule", [False, True])
+async def test_overwriting_a_hidden_file_is_not_presented_as_a_new_file(
+    is_by_rule: bool, lines: int, root: Path, context: ToolContext
+) -> None:
+    (root / ".env").write_text("SECRET=1\n")
+    if is_by_rule:
+        context = replace(context, workspace=Workspace([str(root)], forbidden=lambda path: f"Read({path})"))
+    else:
+        (root / ".geminiignore").write_text(".env\n")
+    tool, content = WriteFileTool(), "x=" + "y" * 40 + "\n"
+    params = tool.validate_tool_params({"file_path": ".env", "content": content * lines})
+    details = await tool.should_confirm_execute(params, context)
+    assert isinstance(details, EditConfirmation)
+    parts = question_parts(details)
+    assert parts.before[1:] == ("Replaces 9 bytes that are hidden from the model.",)
+    assert f"(+{lines} lines)" in parts.before[0]
+    assert parts.block.startswith(f"--- .env\tCurrent\n+++ .env\tProposed\n+{content}")
+    result = await tool.execute(params, context)
+    assert f"{root}/.env, whose old content is hidden from agents; now {lines} line" in str(result.llm_content)
+    assert facts(result)["removed"] is None
+    assert not any("-0" in text for text in (parts.block, str(result.llm_content), str(result.return_display)))
 
 
 @pytest.mark.requirement("write.hidden")

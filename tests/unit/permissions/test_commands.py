@@ -159,7 +159,8 @@ git worktree add ../tree                        | X   ?w+ ?w+ ?w+ ?w n+
 echo x > ../notes/todo.txt                      | X   ?w+ ?w+ ?w+ ?w n+
 echo x > ../notes/new.txt                       | X   X   X   X   X
 echo x > ~/.config/absent                       | X   X   X   X   X
-touch ../notes/new                              | X   ?w  ?w  w   w n
+touch ../notes/new                              | X   X   X   w   w n
+touch ../notes/new src                          | X   ?w  ?w  w   w n
 y=$((x)); ls                                    | r   r   r   r   w n
 cat a > /dev/tcp/127.0.0.1/9                    | X   ?w  ?w  w   w n
 curl -s example.org                             | X   ?rn ?rn ?rn w n
@@ -544,7 +545,9 @@ def test_a_clients_own_dialog_gives_git_no_extra_access_and_opens_nothing_hidden
 def test_a_question_says_what_consent_does_not_give(project: Path, home: Path) -> None:
     new_file = home / "notes" / "new"
     note = f"outside the workspace, approval covers only existing paths, so the command cannot create {new_file}"
-    assert judge(project, "touch ../notes/new", home=home).reason == f"'touch' is not known to be read-only; {note}"
+    reason = judge(project, "touch ../notes/new src", home=home).reason
+    assert reason == f"'touch' is not known to be read-only; {note}"
+    assert note not in judge(project, "touch /var/tmp/new src", home=home).reason, "commands have their own /var/tmp"
     assert note not in judge(project, "cd ../notes && touch new", home=home).reason, (
         "the question opens the whole folder"
     )
@@ -552,6 +555,128 @@ def test_a_question_says_what_consent_does_not_give(project: Path, home: Path) -
     assert judge(project, "git show HEAD:src/.env", deny=["Read(.env)"]).reason.endswith("names HEAD:src/.env")
     permission = judge(project, "grep -f/etc/passwd x", home=home, site=CommandSite(Engine.NONE))
     assert permission.reason == "it names /etc/passwd, which is outside the workspace"
+
+
+@pytest.mark.requirement("commands.answers")
+@each_of(
+    ("command", "access"),
+    [
+        ("curl 127.0.0.1:9; wget 127.0.0.1:9", "also with network access"),
+        ("curl x.org; wget 127.0.0.1:9", "with network access"),
+    ],
+)
+def test_an_answer_says_that_it_covers_the_network_even_if_this_command_needs_none(
+    project: Path, command: str, access: str
+) -> None:
+    titles = {grant.rule: grant.title for grant in judge(project, command).grants}
+    assert titles == {f"Bash({name} *)": f"'{name} ...' ({access})" for name in ("curl", "wget")}
+
+
+@pytest.mark.requirement("commands.answers")
+@each_of(
+    ("command", "note"),
+    [
+        ("rm -rf ../notes", "it can empty ~/notes, but not remove it"),
+        ("git worktree remove ../notes", "it can empty ~/notes, but not remove it"),
+        ("mv ../notes/todo.txt src", "it can change ~/notes/todo.txt, but not remove it"),
+        ("cd .. && rm -rf notes", "it can empty ~/notes, but not remove it"),
+        ("cd ../notes && rm todo.txt", ""),
+        ("cp ../notes/todo.txt src", ""),
+        ("rm -rf src", ""),
+    ],
+)
+def test_a_question_says_that_a_path_outside_stays(project: Path, home: Path, command: str, note: str) -> None:
+    permission = judge(project, command, home=home)
+    assert permission.verdict is Verdict.ASK
+    assert (
+        ("; " + note.replace("~", str(home)) in permission.reason) if note else ("not remove" not in permission.reason)
+    )
+
+
+@pytest.mark.requirement("commands.answers")
+@each_of(
+    ("command", "refused_path"),
+    [
+        ("touch ../notes/new", "~/notes/new"),
+        ("mkdir -p ../notes/new/deep", "~/notes/new/deep"),
+        ("cp src/a.py ../notes/new", "~/notes/new"),
+        ("ln -s src ../new", "~/new"),
+        ("touch /etc/new /new", "/new"),
+        ("rm -f ../notes/todo.txt", "~/notes/todo.txt"),
+        ("rmdir ../notes", "~/notes"),
+        ("touch ../notes/todo.txt", ""),
+        ("touch ../notes/new ../notes/todo.txt", ""),
+        ("touch -c ../notes/new", ""),
+        ("cp src/a.py ../notes", ""),
+        ("cp -t src ../notes/new", ""),
+        ("touch ../notes/back/new", ""),
+        ("touch ../notes/back/../new", ""),
+        ("touch /tmp/new /var/tmp/new", ""),
+        ("touch '~/new'", ""),
+        ("rm -rf ../notes", ""),
+        ("rm -f ../notes/gone", ""),
+        ("rm --help ../notes/todo.txt", ""),
+        ("./rm ../notes/todo.txt", ""),
+        ("PATH=. touch ../notes/new", ""),
+        ("if cd src; then touch ../notes/new; fi", ""),
+        ("cd ../notes && touch new", ""),
+        ("touch ../notes/new || true", ""),
+    ],
+)
+def test_a_command_that_could_only_fail_outside_the_workspace_is_refused_without_a_question(
+    project: Path, home: Path, command: str, refused_path: str
+) -> None:
+    if not (home / "notes/back").is_symlink():
+        (home / "notes/back").symlink_to(project / "src")
+    permission = judge(project, command, home=home)
+    assert (permission.verdict is Verdict.DENY) is bool(refused_path), permission.reason
+    if refused_path:
+        assert refused_path.replace("~", str(home)) in permission.reason
+        assert "name the file's folder in the command" in permission.way_out
+        assert judge(project, command, home=home, site=CommandSite(Engine.NONE)).verdict is Verdict.ASK
+
+
+@pytest.mark.requirement("commands.answers")
+@each_of(
+    ("command", "allow", "reason", "grants"),
+    [
+        ("echo hi > q.txt && git add q.txt", ["Bash(git add *)"], "it writes ./q.txt", ["Edit(/./q.txt)"]),
+        (
+            "echo hi > q.txt && make",
+            [],
+            "'make' is not known to be read-only; it writes ./q.txt",
+            ["Bash(make *)", "Edit(/./q.txt)"],
+        ),
+        ("ls; make > q.txt", ["Edit(q.txt)"], "'make' is not known to be read-only", ["Bash(make *)"]),
+        ("make > q.txt", [], "'make' is not known to be read-only", ["Bash(make *)"]),
+        ("ls > $X; make", ["Bash(make)"], "the target of its output is known only when it runs", []),
+    ],
+)
+def test_a_question_names_the_output_that_no_rule_allows_and_its_answer_takes_effect(
+    project: Path, command: str, allow: list[str], reason: str, grants: list[str]
+) -> None:
+    permission = judge(project, command, allow=allow)
+    assert permission.verdict is Verdict.ASK
+    assert permission.reason.replace(str(project), ".") == reason
+    rules = [grant.rule for grant in permission.grants]
+    assert [rule.replace(str(project), ".") for rule in rules] == grants
+    if rules:
+        assert judge(project, command, allow=[*allow, *rules]).verdict is Verdict.ALLOW
+
+
+@pytest.mark.requirement("commands.bad_input")
+@each_of(
+    ("command", "error"),
+    [
+        ('ls "', 'a quote (") is not closed'),
+        ("echo 'it is", "a quote (') is not closed"),
+        ("ls && ", "nothing follows &&"),
+        ("ls 'a' |", "nothing follows |"),
+    ],
+)
+def test_a_command_that_bash_cannot_parse_is_refused_with_the_reason(project: Path, command: str, error: str) -> None:
+    permission = judge(project, command)
+    assert (permission.verdict, permission.reason) == (Verdict.DENY, f"bash cannot run it: {error}")
 
 
 @pytest.mark.requirement("commands.views")
@@ -799,7 +924,7 @@ def test_a_command_that_is_too_large_to_parse_is_asked_about(project: Path) -> N
         "touch x|" * 2_000 + "ls",
         "<<A " * 4_000,
         "`" * 16_000,
-        "sh -c '" + 'sh -c "' * 2_000,
+        "sh -c '" + 'sh -c "' * 2_000 + "'",
         "ls; " * 4_000,
     ):
         assert outcome(project, command) == "?w", command[:20]

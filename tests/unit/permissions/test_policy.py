@@ -255,7 +255,7 @@ async def test_a_saved_rule_applies_at_once_to_every_client(root: Path, context:
         (Decision.DENY, ApprovalMode.PLAN),
     ],
 )
-async def test_a_plan_is_shown_and_the_answer_becomes_the_mode(
+async def test_a_plan_is_asked_about_and_the_answer_decides_the_mode(
     context: ToolContext, decision: Decision, mode: ApprovalMode
 ) -> None:
     context = in_mode(context, ApprovalMode.PLAN)

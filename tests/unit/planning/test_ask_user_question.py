@@ -232,7 +232,7 @@ def test_questions_that_cannot_be_asked_are_refused(questions: Any) -> None:
 
 
 @pytest.mark.requirement("ask_user.shown")
-async def test_a_person_reads_the_whole_questions_with_invisible_characters_marked(context: ToolContext) -> None:
+async def test_questions_are_shown_in_full_with_invisible_characters_marked(context: ToolContext) -> None:
     hostile = {
         "question": "Go on?\n\nAsked because: the operator\u202e wants it",
         "header": "A\u200bB",
@@ -397,3 +397,12 @@ async def test_only_an_accepted_form_gives_an_answer(
     details = await confirmation_for(LIBRARY, context=context)
     answer = read_answer(Question("", details, ""), action, {"question_1": "httpx"}, "form")
     assert (answer.channel, answer.answers) == (channel, ())
+
+
+@pytest.mark.requirement("ask_user.shapes")
+def test_the_schema_and_the_error_name_the_same_limit_of_a_header() -> None:
+    questions = AskUserQuestionTool().parameter_schema["properties"]["questions"]
+    header = questions["items"]["properties"]["header"]
+    assert f"at most {MAX_HEADER_CHARS} characters" in header["description"]
+    with pytest.raises(InvalidToolParamsError, match=f"at most {MAX_HEADER_CHARS} characters"):
+        AskUserQuestionTool().validate_tool_params({"questions": [{**LIBRARY, "header": "x" * (MAX_HEADER_CHARS + 1)}]})

@@ -9,8 +9,9 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from itertools import accumulate, chain, zip_longest
+from itertools import accumulate, chain, islice, zip_longest
 
+from tools.contract.tool_results import line_counts
 from tools.files.text_encodings import count_lines
 from tools.text.file_names import shown_name
 
@@ -44,8 +45,12 @@ class Diff:
 
     hunks: str  # the unified diff without its header, truncated at `MAX_DIFF_CHARS`; empty if nothing changed
     added: int
-    removed: int
+    removed: int | None  # `None` if the old content is hidden
     truncated: bool = False  # whether the hunks or a line in them were truncated
+
+    @property
+    def counts(self) -> str:
+        return line_counts(self.added, self.removed)
 
     def text(self, name: str, labels: tuple[str, str]) -> str:
         """Return the whole diff of a file. The labels name the two sides, such as `("Current", "Proposed")`."""
@@ -101,10 +106,11 @@ def line_start_after(text: str, position: int, lines: int, separator: str) -> in
     return position
 
 
-def unified_diff(old: str | None, new: str) -> Diff:
+def unified_diff(old: str | None, new: str, *, is_old_hidden: bool = False) -> Diff:
+    """Compare two texts. If the old one is hidden, only the new lines are shown, and no old lines are counted."""
     old_text = old or ""
     if old_text == new:
-        return Diff("", 0, 0)
+        return Diff("", 0, None if is_old_hidden else 0)
     # Lines end with LF, or with CR if neither text has LF.
     separator = "\r" if "\n" not in old_text and "\n" not in new and ("\r" in old_text or "\r" in new) else "\n"
     # The range of whole lines that contains all differences. It starts at the same position in both texts.
@@ -127,7 +133,8 @@ def unified_diff(old: str | None, new: str) -> Diff:
         header = f"@@ -{_range(base, base + removals)} +{_range(base, base + additions)} @@\n"
         old_diff_lines = _diff_lines("-", removed_head, added_head, separator)
         new_diff_lines = _diff_lines("+", added_head, removed_head, separator)
-        return _truncate(chain([header], old_diff_lines, new_diff_lines), additions, removals)
+        hunk = chain([] if is_old_hidden else [header], old_diff_lines, new_diff_lines)
+        return _truncate(hunk, additions, None if is_old_hidden else removals)
 
     import difflib  # noqa: PLC0415 - not needed at startup
 
@@ -149,6 +156,8 @@ def unified_diff(old: str | None, new: str) -> Diff:
     base = old_text.count(separator, 0, first)
     sides = [*leading_context, *old_lines, *trailing_context], [*leading_context, *new_lines, *trailing_context]
     hunks = chain.from_iterable(_hunk(group, *sides, base, separator) for group in groups)
+    if is_old_hidden:
+        return _truncate(islice(hunks, 1, None), additions, None)  # without the header
     return _truncate(hunks, additions, removals)
 
 
@@ -289,12 +298,13 @@ def _changes_within(line: str, counterpart: str) -> list[tuple[int, int]]:
     return parts
 
 
-def _truncate(lines: Iterable[str], additions: int, removals: int) -> Diff:
+def _truncate(lines: Iterable[str], additions: int, removals: int | None) -> Diff:
     shown_lines: list[str] = []
     room = MAX_DIFF_CHARS
     for line in lines:
         if len(line) > room:
-            shown_lines.append(f"{line[:room]}\n[the diff is cut here; in total +{additions} -{removals} lines]\n")
+            counts = line_counts(additions, removals)
+            shown_lines.append(f"{line[:room]}\n[the diff is cut here; in total {counts} lines]\n")
             return Diff("".join(shown_lines), additions, removals, truncated=True)
         shown_lines.append(line)
         room -= len(line)

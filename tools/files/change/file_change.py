@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import os
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, ClassVar
@@ -279,8 +279,7 @@ class FileChange(ABC):
     def content_summary(self) -> str:
         """A description of the new content: size, encoding and line endings."""
         eol = eol_style(self.text)
-        size = len(self.data)
-        return f"{size:,} {'byte' if size == 1 else 'bytes'}, {self.encoding.name}" + (f", {eol}" if eol else "")
+        return f"{_byte_count(len(self.data))}, {self.encoding.name}" + (f", {eol}" if eol else "")
 
     @property
     def state(self) -> str:
@@ -304,8 +303,17 @@ class FileChange(ABC):
             state=self.state,
             truncated=diff.truncated,
             editable=proposal if is_short else None,
-            notes=self.target.warnings,
+            notes=(*self._about_hidden_content, *self.target.warnings),
         )
+
+    @property
+    def _about_hidden_content(self) -> Iterator[str]:
+        if self.snapshot.data is not None and self.snapshot.hidden_by is not None:
+            yield f"Replaces {_byte_count(len(self.snapshot.data))} that are hidden from the model."
+
+
+def _byte_count(size: int) -> str:
+    return "1 byte" if size == 1 else f"{size:,} bytes"
 
 
 def settled_text(proposal: str, answer: Answer | None) -> tuple[str, bool]:
@@ -392,8 +400,8 @@ def _result(
     if change.snapshot.hidden_by is not None:
         # `display` may be sent to the model, which must not learn hidden content by writing to the file.
         display = (
-            f"Changed {shown_name(name)} (+{diff.added} -{diff.removed} lines); "
-            f"its content is hidden from agents by {change.snapshot.hidden_by}."
+            f"Replaced {shown_name(name)} ({diff.counts} lines); "
+            f"its old content is hidden from agents by {change.snapshot.hidden_by}."
         )
     return ToolResult(
         llm_content="\n".join(content),
@@ -474,8 +482,10 @@ class WholeFileWrite(FileChange):
         path, diff = shown_whole_path(self.target.location.name), self.diff
         if self.is_new:
             return f"Created the new file {path}: {form}."
+        if self.snapshot.hidden_by is not None:
+            return f"Overwrote {path}, whose old content is hidden from agents; now {form}."
         if self._changes_file:
-            return f"Overwrote {path}: +{diff.added} -{diff.removed} lines; now {form}."
+            return f"Overwrote {path}: {diff.counts} lines; now {form}."
         return f"{path} already has exactly this content; nothing was written."
 
     @property
@@ -534,7 +544,7 @@ def plan_write(
         text=new,
         encoding=new_encoding,
         data=new_data,
-        diff=unified_diff(old, new),
+        diff=unified_diff(old, new, is_old_hidden=is_hidden),
         notes=tuple(notes) if new_data != data else (),
         lines=count_lines(new),
     )

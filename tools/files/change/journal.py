@@ -64,7 +64,7 @@ class JournaledChange:
     after: str | None  # SHA-256 of the new content; `None` if the file was removed
     mode: int | None  # for an undo, the mode of the file, with which a removed file can be restored
     added: int  # number of added lines
-    removed: int  # number of removed lines
+    removed: int | None  # number of removed lines; `None` (stored as -1) if they were hidden from the client
     undoes: int | None = None  # for an undo, the number of the change that it undoes
     is_undone: int = False  # whether the change has been undone; 0 or 1, as stored in SQLite
 
@@ -79,7 +79,7 @@ class NewChange:
     before_sha256: str | None
     after_sha256: str | None
     added: int
-    removed: int
+    removed: int | None
     mode: int | None = None
     undoes: int | None = None
 
@@ -109,6 +109,7 @@ class Journal:
         self._lock = threading.Lock()
         self._connection: sqlite3.Connection | None = None
         self._page_bytes = PAGE_BYTES
+        self._own: set[int] = set()  # the numbers of the changes that this server has recorded since it started
         self._file_id: tuple[int, int] | None = None  # device and inode of the file behind the connection
 
     def add(self, change: NewChange, client: str, tool: str) -> int:
@@ -126,7 +127,7 @@ class Journal:
                     database.execute("INSERT OR IGNORE INTO image VALUES (?, ?)", (sha256, content))
             values = (
                 *(time.time(), client, tool, os.fsencode(change.path), change.before_sha256, change.after_sha256),
-                *(change.mode, change.added, change.removed, change.undoes),
+                *(change.mode, change.added, -1 if change.removed is None else change.removed, change.undoes),
             )
             columns = "time, client, tool, path, before, after, mode, added, removed, undoes"
             insert = f"INSERT INTO change ({columns}) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"  # noqa: S608 - constant
@@ -134,7 +135,15 @@ class Journal:
             if change.undoes is not None:
                 _mark_undone(database, values[3])
             self._prune(database, number)
+        self._own.add(number)
         return number
+
+    def is_own(self, number: int) -> bool:
+        """Return True if this server has made the change since it started, and no other server that shares the journal.
+
+        Over stdio, all clients of a user have one name in the journal, but each has its own server.
+        """
+        return number in self._own
 
     def withdraw(self, number: int) -> None:
         """Delete the record of a change that was not made. If the journal fails, the record stays and is harmless."""
@@ -178,7 +187,11 @@ class Journal:
         with self._locked_database() as database:
             parameters = (time.time() - self._max_seconds, *values, client, path_bytes, number, only_undoable, limit)
             rows = database.execute(select, parameters).fetchall()
-            return [replace(JournaledChange(*row), path=os.fsdecode(row[4])) for row in rows]
+            changes = [JournaledChange(*row) for row in rows]
+            return [
+                replace(change, path=os.fsdecode(change.path), removed=None if change.removed == -1 else change.removed)
+                for change in changes
+            ]
 
     def content(self, sha256: str | None) -> bytes | None:
         """Return the content with this digest, or `None` if it was not kept or is damaged."""
@@ -294,7 +307,9 @@ class Journal:
                 raise JournalError(
                     "The change journal was created by another program, or by another version of coretools-mcp."
                 )
-        self._file_id = (info.st_dev, info.st_ino)
+        if (file_id := (info.st_dev, info.st_ino)) != self._file_id:
+            self._file_id = file_id
+            self._own.clear()  # in a new file, numbers start again
         return database
 
     def _prune(self, database: sqlite3.Connection, newest: int) -> None:
@@ -310,6 +325,7 @@ class Journal:
             if oldest == newest or (written_at > since and used_pages * self._page_bytes <= self._max_bytes):
                 return
             _delete(database, oldest)
+            self._own.discard(oldest)
 
 
 def _make_private(path: str) -> None:

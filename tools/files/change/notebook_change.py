@@ -49,7 +49,7 @@ class NotebookEdit(FileChange):
         path, diff = shown_whole_path(self.target.location.name), self.diff
         action = f"{_DONE[self.edit_mode]} the {self.cell_type} cell {self.cell_id} in {path}"
         cell_count = "1 cell" if self.cells == 1 else f"{self.cells} cells"
-        return f"{action}: +{diff.added} -{diff.removed} lines; now {cell_count}, {self.content_summary}."
+        return f"{action}: {diff.counts} lines; now {cell_count}, {self.content_summary}."
 
     @property
     def result_fields(self) -> dict[str, Any]:

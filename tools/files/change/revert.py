@@ -7,7 +7,7 @@ and the differences are reported.
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from itertools import groupby
 from typing import Any, ClassVar
@@ -15,7 +15,7 @@ from typing import Any, ClassVar
 from tools.contract.confirmation import EditConfirmation
 from tools.contract.limits import AbortSignal
 from tools.contract.tool_errors import ToolError, ToolErrorType
-from tools.contract.tool_results import ToolResult
+from tools.contract.tool_results import ToolResult, line_counts
 from tools.files.change.diff import Diff, unified_diff
 from tools.files.change.file_change import ABSENT, Author, FileChange, TargetFile, make_change, take_snapshot, truncate
 from tools.files.change.journal import Journal, JournaledChange
@@ -44,7 +44,7 @@ class ChangeUndo(FileChange):
             return f"Change {self.change.id} was undone: {path}, which it had created, was removed."
         if self.is_new:
             return f"Change {self.change.id} was undone: {path} was restored, {self.content_summary}."
-        effect = f"+{diff.added} -{diff.removed} lines; now {self.content_summary}"
+        effect = f"{diff.counts} lines; now {self.content_summary}"
         return f"Change {self.change.id} was undone in {path}: {effect}."
 
     @property
@@ -60,7 +60,7 @@ class ChangeUndo(FileChange):
         confirmation = FileChange.confirmation(self, proposal)
         description = f"change {self.change.id} of {self.target.location.relative} ({self.change.tool})"
         title = f"{self.title} {description}{', and remove the file' * self.removes}"
-        return replace(confirmation, title=title, notes=(title, *confirmation.notes), editable=None)
+        return replace(confirmation, title=title, notes=(title, *self.notes, *confirmation.notes), editable=None)
 
 
 def find_change(journal: Journal, client: str | None, workspace: Workspace, number: int | None) -> JournaledChange:
@@ -133,6 +133,7 @@ def plan_undo(target: TargetFile, change: JournaledChange, journal: Journal, cli
             f"The content of '{path}' before change {change.id} is no longer kept, or is damaged. Nothing was undone.",
         )
     old_content = _text_of(data)
+    is_own = client is None or journal.is_own(change.id)
     return ChangeUndo(
         snapshot=snapshot,
         text=old_content.text if old_content is not None else "",
@@ -143,6 +144,7 @@ def plan_undo(target: TargetFile, change: JournaledChange, journal: Journal, cli
         removes=data is None,
         mode=info.st_mode & 0o7777 if info is not None else change.mode,
         change=change,
+        notes=() if is_own else (f"Change {change.id} was made by another session, at {_time_of(change)}.",),
     )
 
 
@@ -226,16 +228,23 @@ def change_as_json(change: JournaledChange, id_key: str) -> dict[str, Any]:
     }
 
 
-def describe_changes(changes: Sequence[JournaledChange], workspace: Workspace) -> list[str]:
+def _time_of(change: JournaledChange) -> str:
     from datetime import datetime  # noqa: PLC0415 - loaded on first use
 
+    return datetime.fromtimestamp(change.time).astimezone().isoformat(" ", "seconds")
+
+
+def describe_changes(
+    changes: Sequence[JournaledChange], workspace: Workspace, is_own: Callable[[int], bool] = bool
+) -> list[str]:
     lines: list[str] = []
     for change in changes:
-        timestamp = datetime.fromtimestamp(change.time).astimezone().isoformat(" ", "seconds")
         status = f", undoes {change.undoes}" if change.undoes is not None else ""
         status += ", undone" if change.is_undone else ""
-        effect = "removed" if change.after is None else f"+{change.added} -{change.removed}"
+        status += "" if is_own(change.id) else ", another session"
+        effect = "removed" if change.after is None else line_counts(change.added, change.removed)
+        effect += ", hidden content replaced" if change.removed is None else ""
         effect += ", new" if change.before is None else ""
         path = shown_path(workspace.at(change.path).relative if len(workspace.roots) == 1 else change.path)
-        lines.append(f"{change.id}  {timestamp}  {change.tool}  {path} ({effect}{status})")
+        lines.append(f"{change.id}  {_time_of(change)}  {change.tool}  {path} ({effect}{status})")
     return lines

@@ -10,7 +10,6 @@ import re
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from operator import eq
 from typing import Any, ClassVar, NamedTuple
 
 from tools.contract.tool_errors import ToolError, ToolErrorType
@@ -25,6 +24,7 @@ from tools.files.change.file_change import (
     truncate,
 )
 from tools.files.change.omitted_text import first_omission, placeholder_error
+from tools.files.change.quotation_marks import changed_line, common_ends
 from tools.files.change.text_match import (
     BLANKS,
     MAX_MATCHES,
@@ -79,7 +79,7 @@ class TextEdit(FileChange):
             lines = "1 line" if diff.added == 1 else f"{diff.added} lines"
             return f"Created the new file {path}: {lines}, {self.content_summary}."
         replacements = "1 replacement" if count == 1 else f"{count} replacements"
-        return f"Edited {path}: {replacements}, +{diff.added} -{diff.removed} lines; now {self.content_summary}."
+        return f"Edited {path}: {replacements}, {diff.counts} lines; now {self.content_summary}."
 
     @property
     def result_fields(self) -> dict[str, Any]:
@@ -284,7 +284,7 @@ def _rebuild_lines(raw: str, strategy: Strategy, old: str, new: str, ending: str
     """Return the new lines. Lines that `old` and `new` have in common at either end are taken from the file."""
     raw_bodies, raw_endings = split_lines(raw)
     old_lines, new_lines = old.split("\n"), new.split("\n")
-    head, tail = _common_ends(old_lines, new_lines)
+    head, tail = common_ends(old_lines, new_lines)
     indentations = indentation_map(old, raw) if strategy is Strategy.INDENTATION else None
     if indentations is not None and (count := _count_unindented(old_lines, raw_bodies, new_lines)) is not None:
         return ending.join([*raw_bodies[:count], *new_lines[count:]])
@@ -298,10 +298,7 @@ def _rebuild_lines(raw: str, strategy: Strategy, old: str, new: str, ending: str
         elif indentations is not None:
             pieces.append(_reindent(line, indentations))
         elif source is not None and strategy is Strategy.LOOK_ALIKES:
-            # Keep the file's own characters at the common beginning and end of the line.
-            first, last = _common_ends(old_lines[source], line)
-            body = raw_bodies[source]
-            pieces.append(body[:first] + line[first : len(line) - last] + body[len(body) - last :])
+            pieces.append(changed_line(raw_bodies[source], old_lines[source], line))
         else:
             pieces.append(line)
         if number < len(new_lines) - 1:
@@ -337,12 +334,6 @@ def _count_unindented(old: Sequence[str], raw: Sequence[str], new: Sequence[str]
             "line.",
         )
     return unindented_count
-
-
-def _common_ends(old: Sequence[str], new: Sequence[str]) -> tuple[int, int]:
-    """Return the lengths of the common prefix, and of the common suffix of the rest."""
-    head = [*map(eq, old, new), False].index(False)
-    return head, [*map(eq, reversed(old[head:]), reversed(new[head:])), False].index(False)
 
 
 def _reindent(line: str, indentations: dict[str, str]) -> str:

@@ -125,7 +125,7 @@ def list_folder(
         head = [f"Directory {display_path} is empty." if not note else f"Nothing to list in {display_path}."]
     text, shown_entries, next_offset = list_page(head, lines, offset, total, "item")
     if note:
-        text += ["", f"({note}; file_filtering_options can show them)"]
+        text += ["", f"({note}; file_filtering_options can show ignored entries)"]
     summary = f"Listed {count(total, 'item')}" + (f" ({note})" if note else "")
     return ToolResult(
         llm_content="\n".join(text),

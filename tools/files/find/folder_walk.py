@@ -288,8 +288,9 @@ def count(number: int, noun: str, plural: str = "") -> str:
 
 
 def hidden_note(counts: Mapping[HiddenBy, int]) -> str:
-    """Return, for example, `2 git-ignored, 1 agent-ignored`, or an empty string."""
-    return ", ".join(f"{counts[by]:,} {by.value}-ignored" for by in HiddenBy if counts.get(by))
+    """Return, for example, `2 git-ignored, 1 hidden from agents`, or an empty string."""
+    words = {HiddenBy.GIT: "git-ignored", HiddenBy.AGENT: "hidden from agents"}
+    return ", ".join(f"{counts[by]:,} {words[by]}" for by in HiddenBy if counts.get(by))
 
 
 def walk_notes(walk: Walk) -> list[str]:

@@ -309,7 +309,7 @@ class _Ranking:
         self._folder, _, self._name = _key(wanted_path).rpartition("/")
         self._stem, self._suffix = os.path.splitext(self._name)
         self._matcher = difflib.SequenceMatcher(None, b=self._stem, autojunk=False)
-        self._likeness: dict[str, float] = {}  # a cached method would be a reference cycle
+        self._likeness: dict[str, float] = {}  # caching the method would create a reference cycle
         self._rated: dict[str, float] = {}
 
     def add(self, path: str) -> None:

@@ -246,14 +246,15 @@ class MatchReport:
                 "searched. Set path to a folder, or give a glob or a simpler pattern.]"
             )
         if self._is_cut:
-            text.append(
-                "[Cut: the result is too long. Search a narrower path or glob, or use names_only or less context.]"
-            )
+            shorter_form = "" if query.names_only else ", or use names_only" + " or less context" * (not query.counts)
+            text.append(f"[Cut: the result is too long. Search a narrower path or glob{shorter_form}.]")
         if self._has_more:
             shown_total = count(self.matches, *(("file", "files") if by_file else noun))
             text.append(
-                f"[Limited to {shown_total}; there are more. Raise limit, search a narrower path or glob, exclude "
-                "lines with exclude_pattern, or use names_only or max_matches_per_file.]"
+                f"[Limited to {shown_total}; there are more. Raise limit, search a narrower path or glob, "
+                + ("or exclude " if by_file else "exclude ")
+                + "lines with exclude_pattern"
+                + (".]" if by_file else ", or use names_only or max_matches_per_file.]")
             )
         if self._per_file_reached:
             text.append(f"[Each file is shown with at most {query.per_file:,} of its matches; there may be more.]")
@@ -269,8 +270,7 @@ class MatchReport:
         text += [f"[{note}]" for note in notes]
         if not self.matches and not timed_out and query.no_ignore:
             text.append(
-                "[Not searched: files hidden by agent-ignore files, symlinks, binary files, and files over "
-                f"{_MEGABYTES} MB.]"
+                f"[Not searched: files hidden from agents, symlinks, binary files, and files over {_MEGABYTES} MB.]"
             )
         elif not self.matches and not timed_out:
             folders = ", ".join(sorted(DEFAULT_EXCLUDED_FOLDERS - {".git"}))

@@ -147,8 +147,8 @@ class ExpectedMount(NamedTuple):
     device: str  # device of the mounted file system
     source: str  # path of the mounted file or folder in that file system
     is_read_only: bool  # whether the mount is read-only
-    # Number of mounts at this path, including this one; `None` if the number may vary. Each path must have exactly one
-    # more mount than before, which shows that no symlink redirected a mount.
+    # Number of mounts at this path, including this one; `None` if the number may vary. Otherwise, the path must have
+    # exactly one more mount than before, which shows that no symlink redirected a mount.
     layers: int | None = None
 
 

@@ -379,9 +379,9 @@ class ViewPreparation:
     def _lasting(self, workspace: Sequence[str]) -> tuple[dict[str, str], str | None, str | None]:
         """Return the client's folders, keyed by their path in the view, and `PreparedView.alone` and `scratch`.
 
-        Programs look for settings in every folder above their working directory. If the workspace is in `/tmp`, other
-        files in `/tmp` are therefore deleted after the command, and temporary files go to `/var/tmp`. A command that a
-        rule allows, or that only reads but has network access, gets a new `/tmp`, because the client's `/tmp` may
+        Programs look for settings in every folder above their working directory. If the workspace is in `/tmp`, the
+        command therefore gets a `/tmp` that is deleted afterwards, and temporary files go to `/var/tmp`. A command that
+        a rule allows, or that only reads but has network access, gets a new `/tmp`, because the client's `/tmp` may
         contain files that nobody was asked about. After the command, the new files move to the client's `/tmp`.
         """
         if self.private_folder is None:
