@@ -105,15 +105,16 @@ class GitStores:
         store: str,
         roots: Sequence[str],
         query: Hashable,
-        is_any_hidden: Callable[[Collection[str]], bool],
+        is_any_hidden: Callable[[Collection[str] | None], bool],
         *,
         default: bool,
     ) -> bool:
-        """Return True if a repository stores hidden files, or if this cannot be determined.
+        """Return True if a repository stores hidden files.
 
         A git program in the workspace folders `roots` is never run. If git is not installed, the result is `default`.
-        `is_any_hidden` returns True if any of some paths, relative to the top of the work tree, is hidden. A cached
-        result is used only if it was cached for an equal `query`, which is what `is_any_hidden` depends on.
+        `is_any_hidden` returns True if any of some paths, relative to the top of the work tree, is hidden; it gets
+        `None` if the paths cannot be listed. A cached result is used only if it was cached for an equal `query`,
+        which is what `is_any_hidden` depends on.
         """
         git = find_program("git", os.environ.get("PATH", os.defpath), roots)
         if git is None:
@@ -124,7 +125,7 @@ class GitStores:
         start_time = time.time_ns()
         state = [(path, stamp_of(path)) for path in islice(_state_of(store), MAX_STATE_ENTRIES + 1)]
         names = _stored_names(git, store, [path for path, _ in state])
-        holds = names is None or is_any_hidden(names)
+        holds = is_any_hidden(names)
         if len(state) <= MAX_STATE_ENTRIES:
             self._cache.keep(store, (query, holds), state, start_time)
         return holds

@@ -613,7 +613,10 @@ class HiddenFileScanner:
                     tops.setdefault(inner, []).append(os.path.join(top, name))
 
         def holds(store: str, work_trees: Sequence[str]) -> bool:
-            def is_any_hidden(names: Collection[str]) -> bool:
+            def is_any_hidden(names: Collection[str] | None) -> bool:
+                if names is None:
+                    # Agent-ignore files that hide nothing on disk mostly name build output, which is rarely committed.
+                    return tree.reads or bool(hidden_files.unreadable)
                 return any(tree.hides_any(hidden_files, top, names) for top in work_trees)
 
             query = hidden_files.unreadable, hidden_files.ignore_files, tuple(work_trees)

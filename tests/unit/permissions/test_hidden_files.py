@@ -14,7 +14,7 @@ from tests.other_user import NOBODY
 from tools.contract.command_views import FileRestrictions, ViewKind
 from tools.files import path_opener
 from tools.files.workspace import Workspace
-from tools.permissions import hidden_files
+from tools.permissions import git_history_names, hidden_files
 from tools.permissions.git_history_names import object_folders, stored_in
 from tools.permissions.hidden_files import HiddenFile, HiddenFiles, HiddenFileScanner, LiftedLimits, restrictions
 from tools.permissions.permission_rules import Rule, Rules, parse_rule
@@ -444,6 +444,22 @@ def test_files_that_an_agent_ignore_file_hides_are_found_in_commits_when_none_is
     assert stores_with_hidden_files(root, Rules()) == [".git"]
     (root / ".qwenignore").write_text("*.key\n")
     assert stores_with_hidden_files(root, Rules()) == []
+
+
+@pytest.mark.requirement("hidden.stored")
+def test_a_history_that_cannot_be_listed_counts_as_hidden_only_if_something_is_hidden(
+    root: Path, home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(git_history_names, "MAX_BYTES", 1)
+    git(root, "init")
+    write_files(root, "other", ".qwenignore")
+    git(root, "add", ".")
+    git(root, "commit", "-m", "both")
+    (root / ".qwenignore").write_text("*.env\n")
+    assert stores_with_hidden_files(root, Rules()) == []
+    assert stores_with_hidden_files(root, rules_of(home, deny=("Read(.env)",))) == [".git"]
+    write_files(root, "secret.env")
+    assert stores_with_hidden_files(root, Rules()) == [".git"]
 
 
 @pytest.mark.requirement("hidden.stored")
