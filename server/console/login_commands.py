@@ -54,12 +54,10 @@ def log_in(report: SettingsReport, alias: str, principal: str, *, opens_browser:
     http, principal_text = report.settings.http, visible_line(principal)
     is_known = principal in http.tokens or (http.oauth.is_given and http.oauth.issuer in principal)
     if principal and (is_shared or not is_known):
-        problem = (
-            f"all clients share this server's login (mcpServers.{alias}.oauth.shared). Omit --as."
-            if is_shared
-            else f"'{principal_text}' is neither the name of a token in http.tokens nor a user of http.oauth.issuer. "
-            "Omit --as, or name one of these."
-        )
+        problem = f"'{principal_text}' is neither the name of a token in http.tokens nor a user of http.oauth.issuer. "
+        problem += "Omit --as, or name one of these."
+        if is_shared:
+            problem = f"all clients share this server's login (mcpServers.{alias}.oauth.shared). Omit --as."
         raise UsageError(f"--as does not apply: {problem}")
     quiet_log(report.settings.log.level)
     only = replace(report, entries=tuple(candidate for candidate in report.entries if candidate.alias == alias))

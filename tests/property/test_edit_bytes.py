@@ -9,8 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.examples import examples
-from tools.files.change.quotation_marks import changed_line
-from tools.files.change.text_edit import apply_edit
+from tools.files.change.text_edit import apply_edit, changed_line
 from tools.files.change.text_match import Haystack, Strategy, find_match
 from tools.files.text_encodings import decode, encode
 from tools.text.look_alikes import fold

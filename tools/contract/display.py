@@ -177,13 +177,13 @@ def effects_of(view: CommandView, roots: Sequence[str]) -> str:
     folders = [root for root in roots if view.kind is ViewKind.WORKING and root not in read_only_paths]
     places = list(dict.fromkeys((*folders, *view.writable)))
     places = [place for place in places if not any(place.startswith(f"{parent}/") for parent in places)]
-    files = f"may change files in {_listed(places)}" if places else "cannot change files"
-    seen_clause = f"; it also sees {_listed(view.seen)}" if view.seen else ""
+    files = f"may change files in {_places_text(places)}" if places else "cannot change files"
+    seen_clause = f"; it also sees {_places_text(view.seen)}" if view.seen else ""
     network = "it has network access" if view.network is Network.HOST else "it has no network access"
     return f"It {files}{seen_clause}; {network}."
 
 
-def _listed(places: Sequence[str]) -> str:
+def _places_text(places: Sequence[str]) -> str:
     remainder = f" and {len(places) - MAX_LISTED_PLACES} more" if len(places) > MAX_LISTED_PLACES else ""
     return ", ".join(map(visible_line, places[:MAX_LISTED_PLACES])) + remainder
 

@@ -389,15 +389,13 @@ def _everything_is_hidden(_: str) -> str:
     return "an agent-ignore file of an outer workspace folder"
 
 
-def agent_scope_above(workspace: Workspace, root: str) -> tuple[IgnoreScope, IgnoreFile | None]:
+def agent_scope_above(outer_root: str, root: str) -> tuple[IgnoreScope, IgnoreFile | None]:
     """Return a root's agent-ignore rules without those in its own files, and the file that hides the root itself."""
-    folder = workspace.ignore_root(root)
-    scope, hiding_file = IgnoreScope("", None, (), None, folder), None
-    for name in filter(None, root[len(folder) :].split(os.sep)):
+    scope, hiding_file = IgnoreScope("", None, (), None, outer_root), None
+    for name in filter(None, root[len(outer_root) :].split(os.sep)):
         scope = scope.with_own_rules(PresentNames(scope.folder))
         hiding_file = hiding_file or scope.deciding_file(name, is_folder=True)
-        folder = os.path.join(folder, name)
-        scope = IgnoreScope(f"{scope.prefix}{bytes_text(name)}/", None, scope.agent, None, folder)
+        scope = scope.enter(os.path.join(scope.folder, name), ())
     return scope, hiding_file
 
 

@@ -147,7 +147,7 @@ def changes_scratch_alone(words: Words) -> bool:
     return _matches(_SCRATCH_CHANGERS, *_program_and_arguments(words))
 
 
-def created(words: Words) -> tuple[str, ...]:
+def created_operands(words: Words) -> tuple[str, ...]:
     """Return the words that name what a command is only meant to create; empty if that is not certain."""
     literal = [word for word in words if word is not None]
     options = [word for word in literal[1:] if word.startswith("-")]
@@ -158,7 +158,7 @@ def created(words: Words) -> tuple[str, ...]:
     return operands if literal[0] in ("touch", "mkdir") else operands[-1:] if len(operands) > 1 else ()
 
 
-def removed(words: Words, *, is_only: bool = False) -> Words:
+def removed_operands(words: Words, *, is_only: bool = False) -> Words:
     """Return the words that name what a command removes; with `is_only`, only if it is meant to do nothing else."""
     *_, words = programs_run_by(words, loosely=not is_only)
     name, arguments = _program_and_arguments(words)

@@ -33,13 +33,13 @@ from tools.permissions.command_lists import (
     changes_by_git_alone,
     changes_scratch_alone,
     compares_folders,
-    created,
+    created_operands,
     first_words,
     is_on_short_list,
     is_reader,
     may_search_own_folder,
     needs_network,
-    removed,
+    removed_operands,
     searches_folders,
     without_git_options,
 )
@@ -358,9 +358,9 @@ class _CommandPolicy:
         if not self._has_bubblewrap or len(self._all_commands) != 1 or text.doubt or not text.is_literal:
             return None
         (command,), verb = self._text.commands, "create"
-        words = created(command.words)
+        words = created_operands(command.words)
         if not words:
-            words, verb = tuple(word or "~" for word in removed(command.words, is_only=True)), "remove"
+            words, verb = tuple(word or "~" for word in removed_operands(command.words, is_only=True)), "remove"
         roots = (*self._roots, *map(os.path.realpath, self._roots), *PRIVATE_FOLDERS, "/dev", "/proc", "/sys")
         name = ""
         for word in words:
@@ -707,7 +707,7 @@ class _CommandPolicy:
 
     @cached_property
     def _removed_words(self) -> frozenset[str | None]:
-        return frozenset(word for command in self._all_commands for word in removed(command.words))
+        return frozenset(word for command in self._all_commands for word in removed_operands(command.words))
 
     @cached_property
     def _uses_git(self) -> bool:

@@ -390,7 +390,7 @@ class _Walk:
             if bits & ~skipped_bits and path not in self._skipped_roots:
                 own_scope = None
                 if scope is not None and not in_repository:
-                    own_scope = IgnoreScope(f"{scope.prefix}{bytes_text(name)}/", None, scope.agent, None, path)
+                    own_scope = scope.enter(path, ())
                 depth = 0 if by_path_only and name == "objects" else max(place.depth - 1, -1)
                 subfolders.append(_Place(path, own_scope, skipped_bits, in_repository, by_path_only, depth))
         is_repository = (REPOSITORY in entries or entries.keys() >= _BARE_REPOSITORY) and not (
@@ -458,7 +458,8 @@ class _RuleTree:
     def __init__(
         self, workspace: Workspace, patterns: tuple[_Pattern, ...], folders: StampedCache[_FolderRules]
     ) -> None:
-        self.roots, self._workspace = workspace.roots, workspace
+        self.roots = workspace.roots
+        self._ignore_roots = {root: workspace.ignore_root(root) for root in self.roots}
         self.agent = workspace.respect_agent_ignore
         self.reads = any(pattern.bit & _READ_BITS for pattern in patterns)  # whether any rule is about reading
         self.stores = GitStores()
@@ -504,7 +505,7 @@ class _RuleTree:
 
     def _scope_of_root(self, root: str, scan: _Scan) -> IgnoreScope:
         try:
-            scope, hiding_file = agent_scope_above(self._workspace, root)
+            scope, hiding_file = agent_scope_above(self._ignore_roots[root], root)
         except ExhaustedError:
             raise
         except ToolError as error:
@@ -568,7 +569,7 @@ class _RuleTree:
         @cache
         def scope_in(folder: str) -> IgnoreScope | None:
             if folder in self.roots:
-                scope, hiding_file = agent_scope_above(self._workspace, folder)
+                scope, hiding_file = agent_scope_above(self._ignore_roots[folder], folder)
                 if hiding_file is not None:
                     raise ToolError(ToolErrorType.PATH_IGNORED, "the root itself is hidden")
                 return scope.with_own_rules(PresentNames(folder))

@@ -10,6 +10,7 @@ import re
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from operator import eq
 from typing import Any, ClassVar, NamedTuple
 
 from tools.contract.tool_errors import ToolError, ToolErrorType
@@ -24,7 +25,6 @@ from tools.files.change.file_change import (
     truncate,
 )
 from tools.files.change.omitted_text import first_omission, placeholder_error
-from tools.files.change.quotation_marks import changed_line, common_ends
 from tools.files.change.text_match import (
     BLANKS,
     MAX_MATCHES,
@@ -56,9 +56,10 @@ from tools.files.text_encodings import (
 )
 from tools.files.workspace import Location
 from tools.text.file_names import shown_whole_path
-from tools.text.look_alikes import marked, visible_form
+from tools.text.look_alikes import fold, marked, visible_form
 
 MAX_STRUCTURED_LINES = 100  # maximum number of replacements whose line numbers are in the structured result
+MAX_PROSE_CHARS = 100_000  # a longer line is not prose, so its quotation marks are not compared
 MAX_INDENTATION = 1_000  # how many characters before a match to search for its indentation
 CONTEXT_LINES = 5  # unchanged lines shown around each change (as in Gemini CLI)
 
@@ -284,7 +285,7 @@ def _rebuild_lines(raw: str, strategy: Strategy, old: str, new: str, ending: str
     """Return the new lines. Lines that `old` and `new` have in common at either end are taken from the file."""
     raw_bodies, raw_endings = split_lines(raw)
     old_lines, new_lines = old.split("\n"), new.split("\n")
-    head, tail = common_ends(old_lines, new_lines)
+    head, tail = _common_ends(old_lines, new_lines)
     indentations = indentation_map(old, raw) if strategy is Strategy.INDENTATION else None
     if indentations is not None and (count := _count_unindented(old_lines, raw_bodies, new_lines)) is not None:
         return ending.join([*raw_bodies[:count], *new_lines[count:]])
@@ -304,6 +305,40 @@ def _rebuild_lines(raw: str, strategy: Strategy, old: str, new: str, ending: str
         if number < len(new_lines) - 1:
             pieces.append((raw_endings[source] if source is not None else "") or ending)
     return "".join(pieces)
+
+
+def _common_ends(old: Sequence[str], new: Sequence[str]) -> tuple[int, int]:
+    """Return the lengths of the common prefix, and of the common suffix of the rest."""
+    head = [*map(eq, old, new), False].index(False)
+    return head, [*map(eq, reversed(old[head:]), reversed(new[head:])), False].index(False)
+
+
+def changed_line(raw: str, old: str, new: str) -> str:
+    """Return the new form of a line of the file, where `raw` and `old` differ only in look-alikes.
+
+    What `old` and `new` have in common at either end is taken from the file, except for a new pair of quotation marks
+    of which that would be one half. New text never becomes typographic, because it may be code.
+    """
+    first, last = _common_ends(old, new)
+    characters = list(raw[:first] + new[first : len(new) - last] + raw[len(raw) - last :])
+    if max(len(old), len(new)) > MAX_PROSE_CHARS:
+        return "".join(characters)
+
+    def new_place(at: int) -> int:
+        return at if at < first else at + len(new) - len(old) if at >= len(old) - last else -1
+
+    for kind in "'\"":
+        old_pairs = {(new_place(start), new_place(end)) for start, end in _quotation_pairs(old, kind)}
+        for start, end in _quotation_pairs(new, kind):
+            if (start, end) not in old_pairs and (characters[start] == kind) != (characters[end] == kind):
+                characters[start], characters[end] = new[start], new[end]
+    return "".join(characters)
+
+
+def _quotation_pairs(text: str, kind: str) -> Iterator[tuple[int, int]]:
+    # A mark between letters is an apostrophe.
+    places = [match.start() for match in re.finditer(rf"(?<!\w){kind}|{kind}(?!\w)", fold(text))]
+    return zip(places[::2], places[1::2], strict=False)
 
 
 def _count_unindented(old: Sequence[str], raw: Sequence[str], new: Sequence[str]) -> int | None:
