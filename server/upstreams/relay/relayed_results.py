@@ -52,6 +52,12 @@ _LINKS = {
 }
 """The result field with links or contents, by method."""
 
+MAY_ASK = frozenset({"tools/call", "prompts/get", "resources/read"})
+"""The methods whose result may be a question in the 2026-07-28 revision."""
+
+_METHODS_OF_KIND = {"input_required": MAY_ASK, "task": frozenset({"tools/call"})}
+_QUESTION_FIELDS = frozenset({"inputRequests", "requestState"})
+
 RESULTS_URI = "coretools://results/"  # prefix of the links to saved results, for clients without file tools
 # The `_meta` key in which a tool tells Claude Code the maximum length of its results; a request may also set it
 CLAIMED_LIMIT_KEY = "anthropic/maxResultSizeChars"
@@ -63,6 +69,22 @@ WRITE_SECONDS = 10.0  # time limit for writing the file
 LINE_CHARS = Limits().line_chars  # `read_file` and `grep_search` truncate lines at this length
 GOOD_LINE_CHARS = 100  # when JSON is split, a shorter part stays on one line with the next part
 _JSON_TOKEN = re.compile(r'[^",{\[]+|"(?:[^"\\]+|\\.)*"?|[,{\[]')
+
+
+def checked_result(result: Json, method: str, *, is_modern: bool) -> Json:
+    """Return a result of an upstream, without the fields of a question if it is complete.
+
+    Only a 2026-07-28 upstream (`is_modern`) may return questions and tasks. If an older one did, the client would take
+    them for those of this server. Raises `UnusableAnswerError` if the upstream may not return such a result.
+    """
+    kind = result.get("resultType")
+    if kind in (None, "complete"):
+        removed = _QUESTION_FIELDS if kind == "complete" else _QUESTION_FIELDS | {"resultType"}
+        has_any = not removed.isdisjoint(result)
+        return {name: value for name, value in result.items() if name not in removed} if has_any else result
+    if not is_modern or not isinstance(kind, str) or method not in _METHODS_OF_KIND.get(kind, ()):
+        raise UnusableAnswerError("its result is of a type that its revision, or this request, does not have")
+    return result
 
 
 def readable_result(result: Json, *, is_modern: bool) -> Json:

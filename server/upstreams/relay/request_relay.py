@@ -42,11 +42,13 @@ from server.upstreams.catalog.upstream_tool import DiscoveredMCPTool
 from server.upstreams.connections.connection import LoginNeededError, Upstream
 from server.upstreams.connections.pool import UpstreamPool, bounded_gather
 from server.upstreams.relay.relayed_results import (
+    MAY_ASK,
     BusyError,
     LargeResults,
     NoAnswerError,
     SuspendedCallGoneError,
     TooManyRoundsError,
+    checked_result,
     protocol_error,
     protocol_error_for,
     readable_result,
@@ -101,9 +103,6 @@ MAX_ROUNDS = 10
 """Maximum number of rounds of questions that a client answers while its call waits (as in the SDK's client)."""
 
 _IDENTIFYING_PARAMS = ("name", "arguments", "uri", "ref", "argument")  # the parameters that identify a request
-
-_MAY_ASK = frozenset({"tools/call", "prompts/get", "resources/read"})
-"""The methods whose result may be a question in the 2026-07-28 revision."""
 
 _NOT_PASSED = frozenset({"requestState", "inputResponses", "task"})
 """Parameters that are not relayed: those for this server's own rounds of questions, and `task` from the 2025-11-25
@@ -354,7 +353,7 @@ class Relay:
                 challenge = error.challenge if isinstance(error, UnusableAnswerError) else None
                 login_needed = error if isinstance(error, LoginNeededError) else self._login_needed(upstream, exchange)
                 could_help = login_needed is error or (challenge is not None and challenge.could_be_met)
-                if login_needed is None or not could_help or method not in _MAY_ASK:
+                if login_needed is None or not could_help or method not in MAY_ASK:
                     raise
                 if challenge is not None and challenge.wants_scopes:
                     if await login_needed.login.is_renewed_elsewhere():
@@ -456,7 +455,7 @@ class Relay:
         If the question has expired, `notifications/roots/list_changed` makes the upstream ask again. Returns `None` if
         the request can be sent.
         """
-        if not exchange.is_modern or request.method not in _MAY_ASK:
+        if not exchange.is_modern or request.method not in MAY_ASK:
             return None
         questions = session.questions
         if (key := exchange.carried.get("deferred")) is not None:
@@ -498,8 +497,6 @@ class Relay:
                 continue
             kind = result.get("resultType")
             if kind == "task":
-                if request.method != "tools/call":
-                    raise UnusableAnswerError("it returned a task for a request that is not a tool call")
                 if knows_tasks(exchange):
                     return self.tasks.register(request.upstream, session, result, exchange)
                 # Release the slot when the upstream has finished the task, or its session is gone.
@@ -556,8 +553,6 @@ class Relay:
         call = InFlightCall(pending, exchange)
         session.questions.begin(call)
         result = await self._until_answer(session, call, request)
-        if not session.era.is_modern and result.get("resultType") == "task":
-            raise UnusableAnswerError("it returned a task in a revision without tasks")
         if session.log_limit.dropped_count:
             await exchange.log(session.log_limit.take_report())
         return result
@@ -572,7 +567,7 @@ class Relay:
                     case RpcAnswer(result, problem):
                         if problem is not None:
                             raise problem
-                        return result
+                        return checked_result(result, request.method, is_modern=session.era.is_modern)
                     case Progress(params):
                         await exchange.progress(params)
                     case Notice("notifications/message", params):

@@ -37,6 +37,7 @@ from server.upstreams.connections.connection import Upstream
 from server.upstreams.connections.pool import UpstreamPool
 from server.upstreams.relay.relayed_results import (
     NoAnswerError,
+    checked_result,
     protocol_error,
     protocol_error_for,
     readable_result,
@@ -124,9 +125,7 @@ def _state_of(task: Json) -> Json:
 
 
 def _result_of(task: Json) -> Json:
-    result = as_mapping(task.get("result"))
-    if result.get("resultType", "complete") != "complete":
-        raise UnusableAnswerError("the result of its task is not a tool call result")
+    result = checked_result(as_mapping(task.get("result")), "tools/call", is_modern=False)
     # If the client does not support tasks, `Relay.call` later adapts this result to the client's revision.
     return readable_result(result, is_modern=True)
 

@@ -175,7 +175,8 @@ class UpstreamSession:
             await self.request("ping", {}, LEVEL_SECONDS)
 
     def _on_request(self, identity: RequestId, method: str, params: Json) -> None:
-        if self.is_initialized and method in QUESTIONS:
+        # A 2026-07-28 server must not send requests. Its questions are results, so such a request is refused below.
+        if self.is_initialized and method in QUESTIONS and not self.era.is_modern:
             self.questions.receive(identity, method, params)
         elif self.is_initialized and method == "ping":
             self._background.start(self.channel.answer, identity, dict[str, Any]())

@@ -831,7 +831,7 @@ async def test_a_task_with_an_invalid_id_is_refused_and_invalid_times_are_passed
             assert (await client.request("tasks/get", {"taskId": task_id}))["pollIntervalMs"] == odd_value
         await client.items_by_name("resources")
         error = await refusal_error(client, "resources/read", {"uri": "test://text"})
-        assert "not a tool call" in error["message"]
+        assert "of a type that" in error["message"]
     entry = {**STDIO_ENTRY, "args": forked([PEER, "old"])}
     async with task_client(tmp_path, entry) as client:
         assert "a revision without tasks" in (await client.call("up__manual", arguments))["content"][0]["text"]
