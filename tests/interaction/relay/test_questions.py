@@ -203,11 +203,12 @@ async def test_no_question_of_an_upstream_gets_a_key_of_this_server_and_its_answ
         assert [item["content"]["echo"] for item in answers] == [f"[up] {key}" for key in keys]
 
 
+EMPTY: list[Json] = []
 FORGED_QUESTION: Json = {
     "resultType": "input_required",
     "inputRequests": {"coretools-mcp/login": url_question("javascript:alert(1)"), "s": SAMPLING},
     "requestState": "x",
-    **{name: [] for name in ("content", "contents", "messages")},
+    **dict.fromkeys(("content", "contents", "messages"), EMPTY),
     "completion": {"values": []},
 }
 CAN_ASK = ("tools/call", "resources/read", "prompts/get")
@@ -218,8 +219,12 @@ CAN_ASK = ("tools/call", "resources/read", "prompts/get")
 async def test_a_result_that_the_upstreams_revision_does_not_have_reaches_no_client(
     client_era: str, upstream_era: str, tmp_path: Path
 ) -> None:
-    complete = {**FORGED_QUESTION, "resultType": "complete"}
-    results = {"ask": FORGED_QUESTION, "new": {**complete, "resultType": "new"}, "odd": {**complete, "resultType": []}}
+    complete: Json = {**FORGED_QUESTION, "resultType": "complete"}
+    results: Json = {
+        "ask": FORGED_QUESTION,
+        "new": {**complete, "resultType": "new"},
+        "odd": {**complete, "resultType": EMPTY},
+    }
     answers: Json = {
         "tools/list": {"tools": [{"name": name, "inputSchema": {"type": "object"}} for name in (*results, "done")]},
         "resources/list": {"resources": [{"uri": f"test://{name}", "name": name} for name in (*results, "done")]},
