@@ -12,7 +12,7 @@ from __future__ import annotations
 import json
 import os
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
@@ -25,7 +25,6 @@ from pydantic_core import to_json
 from server.clients.client_request import Exchange, is_web_address
 from server.protocol.json_rpc import INTERNAL_ERROR, URL_ELICITATION_REQUIRED, Json, MCPError, as_list, as_mapping
 from server.protocol.request_table import LINKS_SINCE, NEVER_CACHED
-from server.upstreams.catalog.upstream_tool import DiscoveredMCPTool
 from server.upstreams.session.upstream_questions import labelled
 from server.upstreams.wire.json_rpc_channel import RelayError, UnusableAnswerError, UpstreamError
 from server.upstreams.wire.own_meta import FACTS_KEY, chain_of
@@ -174,12 +173,21 @@ def with_links(method: str, result: Json, published_uri: Callable[[str, bool], s
 
 
 @dataclass(frozen=True, slots=True)
+class CalledTool:
+    """The tool whose result it is."""
+
+    name: str  # the name that the client knows
+    upstream_name: str
+    definition: Mapping[str, Any]  # empty if the upstream no longer lists it
+
+
+@dataclass(frozen=True, slots=True)
 class LargeResults:
     limit: int | None  # length in characters up to which a result is passed on in full; `None` means no limit
     folder_of: Callable[[str], PrivateFolder | None]  # returns the private folder of the client with this key
     has_file_tools: Callable[[Rights], bool]  # whether a client with these rights has tools that read files
 
-    async def shortened(self, tool: DiscoveredMCPTool, result: Json, exchange: Exchange, client_name: str) -> Json:
+    async def shortened(self, tool: CalledTool, result: Json, exchange: Exchange, client_name: str) -> Json:
         """Return the result, or, if it is too long, its beginning and the location of the whole text.
 
         Images and audio are not shortened, nor is structured content of a tool with an output schema. A higher limit
@@ -236,7 +244,7 @@ class LargeResults:
 
     def _note(
         self,
-        tool: DiscoveredMCPTool,
+        tool: CalledTool,
         file: OutputFile,
         content: bytes,
         saved_bytes: int,

@@ -44,6 +44,7 @@ from server.upstreams.connections.pool import UpstreamPool, bounded_gather
 from server.upstreams.relay.relayed_results import (
     MAY_ASK,
     BusyError,
+    CalledTool,
     LargeResults,
     NoAnswerError,
     SuspendedCallGoneError,
@@ -231,7 +232,7 @@ class Relay:
     ) -> None:
         self.pool = pool
         self.large_results = large_results
-        self.tasks = Tasks(pool, published_uri, why_denied, replica)
+        self.tasks = Tasks(pool, published_uri, why_denied, large_results, replica)
         self.why_denied = why_denied
         self.suspended = SuspendedCalls(question_seconds)
         self._seconds = question_seconds
@@ -309,7 +310,10 @@ class Relay:
         if result.get("isError") is True and says_unknown(name, result):
             upstream.list_changed("tools", False)
         result = with_links("tools/call", result, partial(self._published_uri, upstream))
-        return ToolResult(verbatim=await self.large_results.shortened(tool, result, exchange, context.client_name))
+        called_tool = CalledTool(tool.name, name, tool.definition)
+        return ToolResult(
+            verbatim=await self.large_results.shortened(called_tool, result, exchange, context.client_name)
+        )
 
     async def _send(
         self,
@@ -498,7 +502,7 @@ class Relay:
             kind = result.get("resultType")
             if kind == "task":
                 if knows_tasks(exchange):
-                    return self.tasks.register(request.upstream, session, result, exchange)
+                    return self.tasks.register(request.upstream, session, request.params["name"], result, exchange)
                 # Release the slot when the upstream has finished the task, or its session is gone.
                 release_slot = (request.slot or ExitStack()).pop_all().close
                 task = FollowedTask(session, exchange, result, request.patience, release_slot)

@@ -233,7 +233,8 @@ async def test_an_answer_from_a_token_without_the_scopes_of_the_call_has_no_effe
     root: Path, tmp_path: Path, company: ScriptedIssuer, name: str, arguments: dict[str, Any]
 ) -> None:
     full, lesser = (bearer(sign_token(company.base, {"scope": scope})) for scope in ("read run upstream:*", "read"))
-    meta = META | {"io.modelcontextprotocol/clientCapabilities": {"elicitation": {"form": {}}}}
+    form: dict[str, Any] = {"elicitation": {"form": {}}}
+    meta: dict[str, Any] = {**META, "io.modelcontextprotocol/clientCapabilities": form}
     async with http_client(root, tmp_path, company, mcpServers={"up": stdio_entry("handshake")}) as http:
 
         async def call(token: dict[str, str], **answers: Any) -> dict[str, Any]:
