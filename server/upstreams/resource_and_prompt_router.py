@@ -235,6 +235,7 @@ class ResourceAndPromptRouter:
                 question_seconds=self._question_seconds,
                 observer_of=self._dependencies.observer_of,
                 folders_of=self._dependencies.folders_of,
+                why_denied=self._dependencies.why_denied,
             ),
             stored_lists,
         )

@@ -220,7 +220,9 @@ class UpstreamSession:
         call = next((call for call in self.questions.suspects() if not call.is_suspended), None)
         if call is not None:
             call.pending.put(Notice(method, params))
-        elif (client := self.options.client) is not None and method != "notifications/initialized":
+            return
+        client = self.options.client
+        if client is not None and not self.options.is_denied_to(client) and method != "notifications/initialized":
             self._background.start(client.notify, method, params)
 
 
