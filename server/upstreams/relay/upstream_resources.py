@@ -33,7 +33,7 @@ from server.upstreams.relay.relayed_results import MAX_COMPARED_LINKS
 from server.upstreams.relay.request_relay import Relay
 from server.upstreams.session.list_reader import RESOURCES, SKILLS, TEMPLATES, TOOLS, resource_with_visible_texts
 from server.upstreams.session.upstream_session import ChangeStream, UpstreamSession
-from server.upstreams.wire.json_rpc_channel import ConnectionLostError, RelayError, UpstreamError
+from server.upstreams.wire.json_rpc_channel import ConnectionLostError, RelayError
 from server.upstreams.wire.own_meta import with_origin
 from tools.contract.tool_errors import ToolError, ToolErrorType
 
@@ -51,9 +51,6 @@ MAX_LINKED = 10_000  # maximum number of unlisted URIs to remember per upstream
 
 MAX_WATCHED = 1_000  # maximum number of resources that one client connection may watch
 MAX_UPDATED = 10_000  # maximum number of changed resources that wait for a notification
-
-FIRST_PAUSE_SECONDS = 1.0  # pause before a failed renewal is tried again; doubles after each failure
-LAST_PAUSE_SECONDS = 60.0  # longest such pause
 
 _MAIN_FILE = "/SKILL.md"  # the file that makes its folder a skill
 _APP = "ui://"  # clients open only URIs with this scheme as apps (SEP-1865)
@@ -317,20 +314,16 @@ class Watch:
     name: str
     exchange: Exchange
     is_ended: bool = False
-    is_refused: bool = False  # whether the upstream refused to renew this subscription after a reconnect
-    _is_begun: bool = False
-    _session: UpstreamSession | None = None
+    _session: UpstreamSession | None = None  # the session that reports changes, even if it is lost
     _stream: ChangeStream | None = None
 
     @property
     def is_lost(self) -> bool:
-        """Whether the upstream connection that reported changes is gone."""
-        is_wanted = self._is_begun and not (self.is_ended or self.is_refused)
-        return is_wanted and (self._session is None or self._session.lost.is_set())
+        return self._session is not None and self._session.lost.is_set()
 
     @property
     def is_active(self) -> bool:
-        return self._is_begun and not (self.is_ended or self.is_refused or self.is_lost)
+        return self._session is not None and not self._session.lost.is_set()
 
     async def begin(self, upstream: Upstream, session: UpstreamSession, on_lost: Callable[[str], None]) -> None:
         """Subscribe at the upstream, or raise its error. `on_lost` is called with the alias if the session is lost."""
@@ -348,17 +341,16 @@ class Watch:
             if session.lost.is_set():
                 raise ConnectionLostError
         self._session, self._stream = session, stream
-        self._is_begun = True
         session.on_lost = lambda: on_lost(self.alias)
         if self.is_ended:
-            self._unwatch()
+            self.unwatch()
 
     def end(self) -> None:
         if not self.is_ended:
             self.is_ended = True
-            self._unwatch()
+            self.unwatch()
 
-    def _unwatch(self) -> None:
+    def unwatch(self) -> None:
         session, stream = self._session, self._stream
         self._session = self._stream = None
         if stream is not None:
@@ -380,7 +372,6 @@ class Watching:
         self._bus = bus
         self._is_notifying = False
         self._watches: dict[tuple[str, str], list[Watch]] = {}
-        self._renewing: set[str] = set()
         self._connections: set[int] = set()  # the connections of handshake-era clients that have subscribed
 
     def updated(self, upstream: Upstream, uri: str, session_key: SessionKey | None) -> None:
@@ -510,51 +501,37 @@ class Watching:
             self._end(watch)
 
     def _on_lost(self, alias: str) -> None:
-        if self._pool.tasks is not None and alias not in self._renewing and self._lost_watches(alias):
-            self._renewing.add(alias)
-            self._pool.tasks.start_soon(self._renew, alias)
-
-    def _lost_watches(self, alias: str) -> list[Watch]:
-        return [watch for watch in self._all_watches() if watch.alias == alias and watch.is_lost]
+        lost_watches = [watch for watch in self._all_watches() if watch.alias == alias and watch.is_lost]
+        if self._pool.tasks is not None and lost_watches:
+            for watch in lost_watches:
+                watch.unwatch()  # nothing else renews it
+            self._pool.tasks.start_soon(self._renew, alias, lost_watches)
 
     def _all_watches(self) -> Iterator[Watch]:
         return chain.from_iterable(self._watches.values())
 
-    async def _renew(self, alias: str) -> None:
-        """Renew all subscriptions lost with a connection to an upstream, once the upstream is available again."""
-        pause, log = FIRST_PAUSE_SECONDS, logging.LoggerAdapter(logger, {"upstream": alias})
-        try:
-            while lost_watches := self._lost_watches(alias):
-                upstream = self._pool.by_alias.get(alias)
-                if upstream is None:
-                    log.info(
-                        "resources of upstream %s are no longer watched, because the upstream is no longer used", alias
-                    )
-                    return
-                await upstream.connected.wait()
-                failed_clients: set[int] = set()
-                for watch in lost_watches:
-                    client = id(watch.exchange.connection)
-                    if client in failed_clients or watch.is_ended:
-                        continue
-                    try:
-                        await watch.begin(
-                            upstream, await self._relay.session_of(upstream, watch.exchange), self._on_lost
-                        )
-                    except UpstreamError:
-                        watch.is_refused = True
-                        log.warning("upstream %s is back, but a resource can no longer be watched", alias)
-                    except (RelayError, ToolError, TimeoutError):
-                        failed_clients.add(client)
-                        log.info(
-                            "upstream %s: a connection was lost, and a client's resources cannot be watched again yet",
-                            alias,
-                        )
-                        continue
-                    # The resource may have changed in the meantime, so report a change.
-                    upstream.resource_updated(watch.uri, key_of(watch.exchange))
-                if self._lost_watches(alias):
-                    await anyio.sleep(pause)
-                    pause = min(pause * 2, LAST_PAUSE_SECONDS)
-        finally:
-            self._renewing.discard(alias)
+    async def _renew(self, alias: str, lost_watches: list[Watch]) -> None:
+        """Try once to renew subscriptions lost with a connection to an upstream, when the upstream is available."""
+        while (upstream := self._pool.by_alias.get(alias)) is not None and not upstream.connected.is_set():
+            await upstream.connected.wait()  # also set when a settings change replaces or removes the upstream
+        if upstream is None:
+            logger.info(
+                "resources of upstream %s are no longer watched, because the upstream is no longer used",
+                alias,
+                extra={"upstream": alias},
+            )
+            return
+
+        async def begin(watch: Watch) -> None:
+            if watch.is_ended:
+                return
+            try:
+                await watch.begin(upstream, await self._relay.session_of(upstream, watch.exchange), self._on_lost)
+            except (RelayError, ToolError, TimeoutError):
+                upstream.log.warning("upstream %s is back, but a resource can no longer be watched", alias)
+            # The resource may have changed in the meantime, so report a change.
+            upstream.resource_updated(watch.uri, key_of(watch.exchange))
+
+        async with anyio.create_task_group() as tasks:
+            for watch in lost_watches:
+                tasks.start_soon(begin, watch)

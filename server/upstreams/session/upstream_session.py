@@ -268,22 +268,10 @@ async def open_session(transport: Transport, options: SessionOptions) -> AsyncGe
                 session.on_lost()
 
 
-def _new_attempt() -> asyncio.Future[None]:
-    return asyncio.get_running_loop().create_future()
-
-
 @dataclass(eq=False, slots=True)
-class _SubscriptionState:
+class _Subscription:
+    lock: anyio.Lock = field(default_factory=anyio.Lock)  # held while a request about the resource is open
     watchers: int = 0
-    is_subscribed: bool = False
-    is_updating: bool = False
-    attempt: asyncio.Future[None] = field(default_factory=_new_attempt)  # the attempt that current watchers wait for
-
-    def fail(self, error: Exception) -> None:
-        """Report an error to the current waiters; later waiters wait for another attempt."""
-        self.attempt.set_exception(error)
-        self.attempt.exception()  # mark the error as retrieved, because there may be no waiters
-        self.attempt = _new_attempt()
 
 
 class ResourceSubscriptions:
@@ -291,62 +279,48 @@ class ResourceSubscriptions:
 
     def __init__(self, session: UpstreamSession) -> None:
         self._session = session
-        self._states: dict[str, _SubscriptionState] = {}
+        self._subscriptions: dict[str, _Subscription] = {}
 
     def __len__(self) -> int:
-        return len(self._states)
+        return len(self._subscriptions)
+
+    @asynccontextmanager
+    async def _locked(self, uri: str) -> AsyncGenerator[_Subscription]:
+        subscription = self._subscriptions.setdefault(uri, _Subscription())
+        try:
+            async with subscription.lock:
+                yield subscription
+        finally:
+            is_used = subscription.watchers or subscription.lock.locked()
+            if not is_used and self._subscriptions.get(uri) is subscription:
+                del self._subscriptions[uri]
 
     async def watch(self, uri: str) -> None:
         """Add a watcher of a resource. Raises the upstream's error."""
         if self._session.lost.is_set():
             raise ConnectionLostError
-        state = self._states.setdefault(uri, _SubscriptionState())
-        state.watchers += 1
-        attempt = state.attempt
-        self._start_update(uri, state)
-        try:
-            await asyncio.shield(attempt)
-        except asyncio.CancelledError:
-            if not attempt.done() or attempt.exception() is None:
-                self.unwatch(uri)
-            raise
-
-    def unwatch(self, uri: str) -> None:
-        state = self._states.get(uri)
-        if state is not None and state.watchers:
-            state.watchers -= 1
-            self._start_update(uri, state)
-
-    def _start_update(self, uri: str, state: _SubscriptionState) -> None:
-        """Subscribe or unsubscribe if needed, in the session's tasks: a watcher's own task could be cancelled early."""
-        if not state.is_updating and bool(state.watchers) != state.is_subscribed and not self._session.lost.is_set():
-            state.is_updating = True
-            self._session.tasks.start_soon(self._update_subscription, uri, state)
-
-    async def _update_subscription(self, uri: str, state: _SubscriptionState) -> None:
-        session = self._session
-        try:
-            while bool(state.watchers) != state.is_subscribed:
-                if state.watchers:
-                    try:
-                        await session.request("resources/subscribe", {"uri": uri}, SUBSCRIBE_SECONDS)
-                    except (RelayError, TimeoutError) as error:
-                        state.watchers = 0
-                        state.fail(error)
-                    else:
-                        state.is_subscribed = True
-                        state.attempt.set_result(None)
-                    continue
-                state.is_subscribed, state.attempt = False, _new_attempt()
+        async with self._locked(uri) as subscription:
+            if not subscription.watchers:
                 try:
-                    await session.request("resources/unsubscribe", {"uri": uri}, SUBSCRIBE_SECONDS)
+                    await self._session.request("resources/subscribe", {"uri": uri}, SUBSCRIBE_SECONDS)
+                except asyncio.CancelledError:
+                    self.unwatch(uri, 0)  # the upstream may have subscribed nevertheless
+                    raise
+            subscription.watchers += 1
+
+    def unwatch(self, uri: str, watchers: int = 1) -> None:
+        """Remove watchers in the session's tasks, because a watcher's own task could be cancelled early."""
+        if not self._session.lost.is_set():
+            self._session.tasks.start_soon(self._remove, uri, watchers)
+
+    async def _remove(self, uri: str, watchers: int) -> None:
+        async with self._locked(uri) as subscription:
+            subscription.watchers -= watchers
+            if not subscription.watchers:
+                try:
+                    await self._session.request("resources/unsubscribe", {"uri": uri}, SUBSCRIBE_SECONDS)
                 except (RelayError, TimeoutError):
-                    session.log.info("upstream %s did not confirm the end of a subscription", session.alias)
-        finally:
-            state.is_updating = False
-            if not state.is_subscribed:
-                self._states.pop(uri, None)
-                state.fail(ConnectionLostError())
+                    self._session.log.info("upstream %s did not confirm the end of a subscription", self._session.alias)
 
 
 class ChangeStream:
