@@ -139,7 +139,7 @@ TARGETS = {
             "interaction/relay/test_round_targets.py",
             "interaction/relay/test_shares.py",
             "interaction/relay/test_tasks.py",
-            "hostile/test_many_links.py",
+            "unit/test_resource_routes.py",
         ),
     ),
     "tokens": Target(

@@ -217,14 +217,14 @@ class Relay:
     """Relays requests to upstreams.
 
     A question may stay open for `question_seconds`, and a call may stay suspended for the same time. `published_uri`
-    returns the published URI of a resource; its last argument says whether to compare an unlisted URI with templates.
+    returns the published URI of a resource.
     """
 
     def __init__(
         self,
         pool: UpstreamPool,
         question_seconds: float,
-        published_uri: Callable[[Upstream, str, bool], str],
+        published_uri: Callable[[Upstream, str], str],
         why_denied: Callable[[str, Rights], str],
         large_results: LargeResults,
         replica: Replica,
