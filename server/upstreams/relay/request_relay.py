@@ -519,8 +519,6 @@ class Relay:
         result = await self._until_answer(session, call, request)
         if not session.era.is_modern and result.get("resultType") == "task":
             raise UnusableAnswerError("it returned a task in a revision without tasks")
-        if session.log_limit.dropped_count:
-            await exchange.log(session.log_limit.take_report())
         return result
 
     async def _until_answer(self, session: UpstreamSession, call: InFlightCall, request: RelayedRequest) -> Json:

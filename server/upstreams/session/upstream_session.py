@@ -35,6 +35,7 @@ from server.upstreams.wire.json_rpc_channel import (
     UpstreamError,
 )
 from server.upstreams.wire.own_meta import chained
+from server.upstreams.wire.rate_window import RateWindow
 from server.upstreams.wire.upstream_transports import Transport
 from tools.contract.display import visible_line
 
@@ -61,39 +62,6 @@ LAST_PAUSE_SECONDS = 60.0
 """Minimum and maximum pause before an ended stream is reopened; pauses double while streams end quickly."""
 
 
-@dataclass(eq=False, slots=True)
-class MessageLimit:
-    """Counts an upstream's messages, and reports once a second how many were dropped."""
-
-    alias: str
-    send: Callable[[Json], None]
-    dropped_count: int = 0  # number of dropped messages that are not reported yet
-    _began: float = float("-inf")
-    _count: int = 0
-
-    def admits(self) -> bool:
-        loop = asyncio.get_running_loop()
-        now = loop.time()
-        if now >= self._began + 1:
-            self._began, self._count = now, 0
-        self._count += 1
-        if self._count <= MAX_PER_SECOND:
-            return True
-        if not self.dropped_count:
-            loop.call_at(self._began + 1, self._send_report)
-        self.dropped_count += 1
-        return False
-
-    def take_report(self) -> Json:
-        count, self.dropped_count = self.dropped_count, 0
-        text = f"The server {self.alias} sent more than {MAX_PER_SECOND} messages in one second; dropped: {count}."
-        return {"level": "warning", "logger": "coretools-mcp", "data": text}
-
-    def _send_report(self) -> None:
-        if self.dropped_count:
-            self.send(self.take_report())
-
-
 class UpstreamSession:
     """An open session, created by `open_session`. `lost` is set once the session is gone."""
 
@@ -118,7 +86,7 @@ class UpstreamSession:
         self._background = BoundedTasks(self.alias, tasks)
         self.questions = SessionQuestions(options, self.channel, self._background)
         self.subscriptions = ResourceSubscriptions(self)  # for the handshake era
-        self.log_limit, self._other_limit = (MessageLimit(self.alias, self._send_drop_report) for _ in range(2))
+        self.log_window, self.other_window = (RateWindow(MAX_PER_SECOND, self._log_dropped) for _ in range(2))
 
     @property
     def is_initialized(self) -> bool:
@@ -202,18 +170,19 @@ class UpstreamSession:
                 for kind in LIST_CHANGES.values():
                     self.options.list_changed(kind, False)
         elif method != LOG:
-            if self._other_limit.admits():
+            if self.other_window.admits():
                 self._relay_notification(method, params)
-        elif self.log_limit.admits():
+        elif self.log_window.admits():
             # Prefix the logger with the alias, so that the upstream cannot imitate this server or another upstream.
             prefixed_name = self.alias
             if isinstance(logger_name := params.get("logger"), str) and logger_name:
                 prefixed_name += f"/{visible_line(logger_name)}"
             self._relay_notification(method, {**params, "logger": prefixed_name})
 
-    def _send_drop_report(self, report: Json) -> None:
-        if not self.lost.is_set():
-            self._relay_notification(LOG, report)
+    def _log_dropped(self, count: int) -> None:
+        self.log.info(
+            "upstream %s sent more than %d messages in one second; dropped: %d", self.alias, MAX_PER_SECOND, count
+        )
 
     def _relay_notification(self, method: str, params: Json) -> None:
         call = next((call for call in self.questions.suspects() if not call.is_suspended), None)
@@ -260,6 +229,8 @@ async def open_session(transport: Transport, options: SessionOptions) -> AsyncGe
         finally:
             tasks.cancel_scope.cancel()
             lost.set()
+            session.log_window.close()
+            session.other_window.close()
             if on_end is not None:
                 on_end()
             for end in tuple(session.task_ends):
