@@ -455,7 +455,7 @@ class Watching:
         lost_watches = [watch for watch in self._all_watches() if watch.alias == alias and watch.is_lost]
         if self._pool.tasks is not None and lost_watches:
             for watch in lost_watches:
-                watch.unwatch()  # nothing else renews it
+                watch.unwatch()  # no longer lost, so it is renewed only once
             self._pool.tasks.start_soon(self._renew, alias, lost_watches)
 
     def _all_watches(self) -> Iterator[Watch]:
