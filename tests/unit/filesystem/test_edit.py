@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Any
 
 import anyio
-import jsonschema
 import pytest
 
 from tools.builtin.edit import EditTool
@@ -38,9 +37,6 @@ async def edit(context: ToolContext, answer: str | None = None, **arguments: Any
     if answer is not None:
         context = replace(context, answer=Answer(Decision.ONCE, content=answer))
     result = await tool.execute(params, context)
-    assert tool.output_schema is not None
-    assert result.structured is not None
-    jsonschema.validate(result.structured, tool.output_schema)
     assert len(str(result.llm_content).encode()) < 8_000
     return result
 
