@@ -483,10 +483,6 @@ def count_lines(text: str, separator: str | None = None) -> int:
     return text.count(ending) + (bool(text) and not text.endswith(ending))
 
 
-def has_short_lines(text: str, separator: str, line_chars: int) -> bool:
-    return len(text) <= line_chars or max(map(len, text.split(separator))) <= line_chars
-
-
 def to_lf(text: str) -> str:
     return text.replace("\r\n", "\n").replace("\r", "\n") if "\r" in text else text
 
