@@ -311,6 +311,8 @@ async def test_a_unique_relaxed_match_is_replaced_and_reported(
         (b"one line", "line", "x\ny", b"one x\ny"),
         (b"a\nb\r\nc\n", "c", "c\nd", b"a\nb\r\nc\nd\n"),
         (b"a\nb\r\nc\n", "b", "b\nd", b"a\nb\r\nd\r\nc\n"),
+        (b"a\nb\r\nc", "c", "c\nd", b"a\nb\r\nc\r\nd"),
+        (b"a\nb\r\nc\r\nd\r\n", "a\nb\nc\nd", "x\ny\nd", b"x\ny\nd\r\n"),
         (b"x\r\nfoo\r\n", "\nfoo", "\nbar", b"x\r\nbar\r\n"),
         (b"a\r\nb\r\n", "a\r\nb", "a\nb", b"a\nb\r\n"),
     ],
