@@ -12,7 +12,15 @@ from collections.abc import Mapping
 from itertools import islice, takewhile
 from os.path import basename
 
-from tools.permissions.command_text import CommandText, SimpleCommand, Words, is_wrapper, plain_name, programs_run_by
+from tools.permissions.command_text import (
+    MAX_PROGRAMS,
+    CommandText,
+    SimpleCommand,
+    Words,
+    is_wrapper,
+    plain_name,
+    programs_run_by,
+)
 
 _READER_NAMES = """
 cd : [ [[ test true false echo printf export source . sleep seq pwd type command read set shift return exit wait local
@@ -126,8 +134,8 @@ _GIT_OPTIONS_WITH_VALUE = (
 )  # fmt: skip
 
 
-def is_reader(words: Words) -> bool:
-    """Return True if a simple command usually changes nothing."""
+def is_reader(words: Words, depth: int = MAX_PROGRAMS) -> bool:
+    """Return True if a simple command usually changes nothing. It may run other programs to a limited depth."""
     if words[:2] in (("command", "-v"), ("command", "-V")):
         return True
     *_, words = programs_run_by(words, loosely=False)
@@ -139,7 +147,8 @@ def is_reader(words: Words) -> bool:
     if name not in _READERS and not _matches(_READER_FORMS, name, arguments):
         return False
     # Also check the commands that `find` and `xargs` run.
-    return all(map(is_reader, islice(programs_run_by(words, loosely=True), 1, None)))
+    inner_programs = islice(programs_run_by(words, loosely=True), 1, None)
+    return depth > 0 and all(is_reader(inner_words, depth - 1) for inner_words in inner_programs)
 
 
 def changes_scratch_alone(words: Words) -> bool:

@@ -45,14 +45,18 @@ from tools.permissions.command_lists import (
 )
 from tools.permissions.command_paths import PRIVATE_FOLDERS, STREAMS, CommandPaths, NamedPath, why_in_scratch
 from tools.permissions.command_text import (
+    ONE,
+    SEVERAL,
     CommandText,
     SimpleCommand,
-    Words,
+    is_known,
     joined,
+    may_fit,
     plain_name,
     programs_run_by,
     read_command,
     syntax_error,
+    with_input_of_xargs,
 )
 from tools.permissions.hidden_files import (
     ANY_NAME,
@@ -78,7 +82,6 @@ from tools.text.file_names import shown_path
 
 # Git commands that need consent, because they change git's settings, which are read-only for all other commands
 _GIT_CHANGES_SETTINGS = ("config", "remote", "submodule", "worktree")
-_REPLACE_OPTION = re.compile(r"-[0rtx]*I(.*)", re.DOTALL)  # how `xargs` is told what it replaces by words of its input
 _RUNS_MORE = "bash may run more than the command's words show"
 _NAME_ITS_FOLDER = (
     "Write to the workspace or /tmp. Or name the file's folder in the command, unless that folder belongs to the "
@@ -510,7 +513,9 @@ class _CommandPolicy:
             reason = "it needs the network, which commands may not use here"
             return self._permission(Verdict.DENY, reason, setting="shell.network")
         allowing = [self._allowing_rules.get(command) for command in network_commands]
-        are_about_network = bool(allowing) and all(rule and needs_network(_literal_words(rule)) for rule in allowing)
+        are_about_network = bool(allowing) and all(
+            rule and needs_network(tuple(_pattern(rule).partition(ANYTHING)[0].split())) for rule in allowing
+        )
         if host_rules:
             problem = "cannot be applied to the hosts that a command contacts"
             question.add(f"it needs the network, but the {host_rules[0]} {problem}", host_rules[0].source)
@@ -777,7 +782,10 @@ def _rule_about(command: SimpleCommand, rules: Sequence[Rule], *, allows: bool =
     For allow rules (`allows`), see through only the usual wrappers, such as `env`, and ignore a program's folder only
     if it is a system folder.
     """
-    for words in programs_run_by(command.words, loosely=not allows):
+    # Quoted unknown words before a program that is allowed do not change which program this is.
+    is_shaped = allows and len(command.shapes) == len(command.words)
+    for shapes in programs_run_by(command.shapes if is_shaped else command.words, loosely=not allows):
+        words = tuple(word if word is not None and is_known(word) else None for word in shapes)
         name = words[0] if words else None
         if allows and name and " " in name:
             continue  # a program in a folder called `pytest x`, for example, is not `pytest`
@@ -792,39 +800,52 @@ def _rule_about(command: SimpleCommand, rules: Sequence[Rule], *, allows: bool =
 
 
 def _rule_that_may_be_about(command: SimpleCommand, rules: Sequence[Rule]) -> Rule | None:
-    """Return a rule that may apply to a simple command with unknown words."""
-    for words in programs_run_by(_with_input_of_xargs(command.words), loosely=True):
-        name_and_arguments = (os.path.basename(words[0]), *words[1:]) if words and words[0] is not None else words
-        # An unknown first word may run the program that is named after it, or be nothing.
-        programs = [words[at:] for at in range(1, len(words))] if words[:1] == (None,) else []
-        readings = [name_and_arguments]
-        if name_and_arguments[:1] == ("git",):
-            readings.append(("git", *without_git_options(words[1:])))
+    """Return a rule that may apply to a simple command with unknown words, or to a command in its arguments."""
+    runs_nothing = is_reader(command.words)
+    for words in programs_run_by(with_input_of_xargs(command.shapes), loosely=True):
+        shapes = tuple(SEVERAL if word is None else word for word in words)
+        if not shapes:
+            continue
+        *_, name = re.split(f"[{ONE}{SEVERAL}]", shapes[0])  # an unknown folder may be part of the program's name
+        mark = SEVERAL if SEVERAL in shapes[0] else "" if is_known(shapes[0]) or "/" in name else ONE
+        readings = [(mark + os.path.basename(name), *shapes[1:])]
+        if readings[0][0] == "git":
+            readings.append(("git", *_without_git_options(shapes[1:])))
+        literal = [shape if is_known(shape) and " " not in shape else "" for shape in shapes]
+        text = joined(literal)
         for rule in rules:
-            for reading in readings:
-                pairs = list(zip(_literal_words(rule), reading, strict=False))
-                if None in reading[: len(pairs)] and all(word in (None, rule_word) for rule_word, word in pairs):
-                    return rule
-            if any(rule.fits_command(joined(program)) for program in programs):
+            pattern = _pattern(rule)
+            bare = pattern.removesuffix(" *")
+            patterns = (bare, pattern if ANYTHING in bare else f"{bare} *") if pattern else ()
+            # An unknown program may be one that runs another. So may any other, if its words name more than a program.
+            if any(may_fit(pattern, reading, anywhere=bool(mark)) for pattern in patterns for reading in readings) or (
+                " " in (beginning := bare.partition(ANYTHING)[0])
+                and not runs_nothing
+                and beginning in text
+                and any(may_fit(pattern, literal, anywhere=True) for pattern in patterns)
+            ):
+                return rule
+    # A program may run the text in one of its arguments.
+    texts = {text for word in command.shapes[1:] for text in (word, word.partition("=")[2]) if " " in text.strip()}
+    for text in texts if not runs_nothing else ():
+        inner = read_command(text) if is_known(text) else CommandText()
+        for inner_command in (*inner.commands, *inner.inner):
+            is_program = " " not in (inner_command.name or "")  # as in code of other languages: `print("a b")`
+            if is_program and (rule := _rule_about(inner_command, rules)) is not None:
                 return rule
     return None
 
 
-def _with_input_of_xargs(words: Words) -> Words:
-    """Return the words of a command; unknown are also those that `xargs` adds at the end, or puts in place of `{}`."""
-    at = next((at for at, word in enumerate(words) if word and os.path.basename(word) == "xargs"), None)
-    if at is None:
-        return words
-    for option_at, word in enumerate(words[at + 1 :], at + 1):
-        if word and (option := _REPLACE_OPTION.fullmatch(word)):
-            first = option_at + (1 if option[1] else 2)
-            placeholder = option[1] or "".join(word or "" for word in words[first - 1 : first])
-            rest = (None if word and placeholder and placeholder in word else word for word in words[first:])
-            return (*words[:first], *rest)
-    return (*words, None)
+def _without_git_options(shapes: tuple[str, ...]) -> tuple[str, ...]:
+    """Return git's arguments from the subcommand on. Unknown words before them may also be a subcommand."""
+    rest = without_git_options(shapes)
+    options = shapes[: len(shapes) - len(rest)]
+    is_clear = all(
+        is_known(word) or (SEVERAL not in word and (word[0] != "-" or "=" in word.partition(ONE)[0]))
+        for word in options
+    )
+    return (*(() if is_clear else (SEVERAL,)), *rest)
 
 
-def _literal_words(rule: Rule) -> Words:
-    """Return the words of a command rule before its first star."""
-    pattern = rule.specifier.pattern if isinstance(rule.specifier, CommandSpecifier) else ""
-    return tuple(pattern.partition(ANYTHING)[0].split())
+def _pattern(rule: Rule) -> str:
+    return rule.specifier.pattern if isinstance(rule.specifier, CommandSpecifier) and rule.is_about_commands else ""

@@ -916,7 +916,8 @@ def test_rules_about_files_hold_for_literal_words_where_nothing_masks(project: P
 
 
 @pytest.mark.requirement("commands.bad_input")
-def test_a_command_that_is_too_large_to_parse_is_asked_about(project: Path) -> None:
+def test_a_command_that_is_too_large_or_too_deep_to_parse_is_asked_about(project: Path) -> None:
+    assert judge(project, "xargs " * 2_000).verdict is Verdict.ASK
     for command in (
         "x" * 100_000,
         "echo " + "$(" * 10_000 + "x" + ")" * 10_000,
@@ -1168,13 +1169,30 @@ def test_in_yolo_nothing_is_asked_because_of_agent_ignore_files(copy: Path) -> N
         "env 1=2 pytest",
         "'pytest x/run'",
         "env 'pytest x/run'",
+        'env "$X" pytest',
+        'env "$A=$B" pytest',
+        'env -C "$D" pytest',
+        'env -u A"$B" pytest',
+        'env PATH="$X" pytest',
+        'env LD_PRELOAD="$X" pytest',
+        'env A="$@" pytest',
+        'env A="${B[@]}" pytest',
+        'timeout "$T" kill 5 pytest',
+        'timeout "$T" 5 pytest',
+        'timeout "$T" sigint 5 pytest',
+        'timeout --"$T" 5 pytest',
+        'timeout -"$T" 5 pytest',
+        'nice "$N" pytest',
+        'nohup "$X" pytest',
+        "env A={b,c} pytest",
+        "{env,pytest} touch",
     ],
 )
 def test_a_wrapper_with_unclear_options_is_not_covered_by_a_rule_for_the_program_after_it(
     project: Path, command: str
 ) -> None:
     for site in (None, CommandSite(Engine.NONE)):
-        permission = judge(project, command, site=site, allow=["Bash(pytest *)", "Bash(curl *)"])
+        permission = judge(project, command, site=site, allow=["Bash(pytest *)", "Bash(curl *)", "Bash(kill *)"])
         assert permission.verdict is Verdict.ASK
     assert judge(project, command.replace("pytest", "ls"), site=CommandSite(Engine.NONE)).verdict is Verdict.ASK
 
@@ -1193,6 +1211,14 @@ def test_a_wrapper_with_unclear_options_is_not_covered_by_a_rule_for_the_program
         "timeout --signal=KILL --foreground 5 pytest",
         "stdbuf -oL pytest",
         "nohup pytest -q",
+        'env A="$B" pytest',
+        'env A="x$B" C="$(cat f)" pytest',
+        'timeout "$T" pytest',
+        'timeout "${T:-60}"s pytest "$X"',
+        'timeout -k "$K" 10 pytest',
+        'timeout --signal="$S" 10 pytest',
+        'nice -n "$N" pytest',
+        'stdbuf -o"$X" pytest',
     ],
 )
 def test_a_wrapper_with_clear_options_is_covered_by_a_rule_for_the_program_after_it(
@@ -1225,6 +1251,11 @@ def test_a_wrapper_with_clear_options_is_covered_by_a_rule_for_the_program_after
                 "X=; $X bash -c 'true; git push'",
                 "git --config-env a=HOME push",
                 "git --attr-source HEAD push",
+                "B=env; $B -u X bash -c 'git push'",
+                "find . -exec bash -c 'git push' ;",
+                "timeout $T git push",
+                "watch 'git push origin'",
+                "find . $E bash -c 'git push' ;",
             )
         ),
         *(
@@ -1249,6 +1280,37 @@ def test_a_wrapper_with_clear_options_is_covered_by_a_rule_for_the_program_after
                 'env --spl="git push" x',
                 "sudo A=$B git push",
                 "sudo --us root git push",
+                "E=-exec; find . $E git push \\;",
+                'E=-exec; find . "$E" git push \\;',
+                "E='. -exec git push ;'; find $E -name x",
+                "find push -maxdepth 0 -exec git {} \\;",
+                "find git -exec {} push \\;",
+                "find -L push pull -exec sh -c 'git {}' \\;",
+                "{git,push}",
+                "git {push,origin}",
+                "true; git p{ush,} origin",
+                "env {git,push}",
+                "E='git push'; $E origin",
+                "E='. push'; git -C $E origin",
+                "E='push'; git -$X . $E",
+                'git -"$X" . push',
+                "git pu*",
+                "git *",
+                "git p{u,us}h{a,}",
+                'set -- git push; "$@"',
+                'set -- git push; nice "${@:1}"',
+                'B=env; "$B" -u X git push',
+                'sudo "$X" git push',
+                'env "$X" true',
+                "echo push | xargs -I{} sh -c 'git {}'",
+                "flock f --command 'git push'",
+                "flock f --command='cd x && git push'",
+                "script --command 'git push' f",
+                "ssh host 'cd x; git push'",
+                "git rebase --exec 'git push' main",
+                "strace -f git push",
+                "uv run git push",
+                'X=push; /usr/bin/g"$Y" push',
             )
         ),
         *(
@@ -1258,8 +1320,26 @@ def test_a_wrapper_with_clear_options_is_covered_by_a_rule_for_the_program_after
                 "xargs -0 ls",
                 "xargs -I{} cat {}",
                 "xargs -n 1 git add",
-                "g=git; $g status",
+                'g=git; "$g" status',
                 "nice -n 5 git log",
+                'git -C "$D" log',
+                'git --git-dir="$D" log',
+                'git log "$X"',
+                "git log $X",
+                "git add *",
+                'find "$D" -name x',
+                "find {src,tests} -name x",
+                "find . -name *.py",
+                "find . -name x -exec git add {} +",
+                "find . -name '*.sh' -exec bash -n {} \\;",
+                'timeout "$T" pytest',
+                'env A="$B" pytest',
+                'mv "$A" "$B"',
+                '"$V/bin/python" -m x',
+                "git commit -m 'stop the git push'",
+                "git stash push",
+                "grep -rn 'git push' .",
+                "echo git push",
             )
         ),
     ],
