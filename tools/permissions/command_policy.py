@@ -734,7 +734,13 @@ class _CommandPolicy:
 
     def _rules_about(self, rules: Sequence[Rule], named_path: NamedPath) -> Iterator[Rule]:
         """Yield the file rules about a named path. A rule that asks also applies if it covers a whole named folder."""
+        is_output = named_path.is_written and (
+            is_inside(named_path.real_path, self._roots) or self._paths.is_outside(named_path)
+        )
         for rule in rules:
+            # Any command can read files, but of the paths that commands change, only those of redirections are certain.
+            if rule.specifier is None and is_output and rule.governs(Access.WRITE) and not rule.governs(Access.READ):
+                yield rule
             is_asking = rule.verdict is Verdict.ASK
             is_changed = named_path.may_be_written if is_asking else named_path.is_written
             is_about = rule.governs(Access.READ) or (is_changed and rule.governs(Access.WRITE))
@@ -830,7 +836,7 @@ def _rule_that_may_be_about(command: SimpleCommand, rules: Sequence[Rule]) -> Ru
     for text in texts if not runs_nothing else ():
         inner = read_command(text) if is_known(text) else CommandText()
         for inner_command in (*inner.commands, *inner.inner):
-            is_program = " " not in (inner_command.name or "")  # as in code of other languages: `print("a b")`
+            is_program = " " not in (inner_command.name or "")  # as in code of other languages: `f("a b")`
             if is_program and (rule := _rule_about(inner_command, rules)) is not None:
                 return rule
     return None
@@ -844,7 +850,7 @@ def _without_git_options(shapes: tuple[str, ...]) -> tuple[str, ...]:
         is_known(word) or (SEVERAL not in word and (word[0] != "-" or "=" in word.partition(ONE)[0]))
         for word in options
     )
-    return (*(() if is_clear else (SEVERAL,)), *rest)
+    return (*(() if is_clear else (SEVERAL,)), *(word or "" for word in rest))
 
 
 def _pattern(rule: Rule) -> str:

@@ -384,6 +384,15 @@ deny  Read(.env)        | cat ../notes/.env                     | X
 deny  Read(.env)        | make --file=.env                      | X
 ask   Read(.env)        | cat .env                              | ?r+
 deny  Edit(src/**)      | echo x > src/a.py                     | X
+deny  Edit(src/**)      | cd src && make > new                  | X
+deny  Edit              | echo x > new                          | X
+deny  Edit              | make >> src/a.py                      | X
+deny  Edit              | echo x > ~/notes/todo.txt             | X
+deny  write_file        | echo x > new                          | X
+deny  Edit              | make > /dev/null 2> /tmp/log          | ?w
+deny  Edit              | cat < src/a.py                        | r
+ask   Edit              | echo x > new                          | ?w+
+ask   Edit              | ls > /tmp/out                         | r
 deny  WebFetch          | npm install                           | X
 deny  WebFetch          | ls                                    | r
 deny  WebFetch(x.org)   | curl y.org                            | ?rn
@@ -409,6 +418,18 @@ def test_rules_hold_for_the_words_of_each_simple_command(project: Path, home: Pa
     lists = {key: [rule.strip()]}
     verdict = outcome(project, command.strip(), home=home, **lists)  # pyright: ignore[reportArgumentType]
     assert verdict == expected.strip()
+
+
+@pytest.mark.requirement("commands.rules")
+@each_of("mode", [DEFAULT, AUTO_EDIT, YOLO])
+def test_a_rule_about_all_edits_asks_about_a_redirection_in_every_mode_and_the_answer_counts(
+    project: Path, mode: ApprovalMode
+) -> None:
+    permission = judge(project, "echo x > new", mode, ask=["Edit"], allow=["Edit"])
+    assert (permission.verdict, permission.setting) == (Verdict.ASK, "permissions.ask")
+    assert permission.view is not None
+    assert permission.view.restrictions.read_only == ()
+    assert judge(project, "echo x > new", mode, deny=["Edit"]).verdict is Verdict.DENY
 
 
 @pytest.mark.requirement("commands.rules")
