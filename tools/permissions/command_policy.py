@@ -33,13 +33,11 @@ from tools.permissions.command_lists import (
     changes_by_git_alone,
     changes_scratch_alone,
     compares_folders,
-    created_operands,
     first_words,
     is_on_short_list,
     is_reader,
     may_search_own_folder,
     needs_network,
-    removed_operands,
     searches_folders,
     without_git_options,
 )
@@ -169,8 +167,6 @@ class _CommandPolicy:
         if isinstance(network, Permission):
             return network
         view = self._view(network, question)
-        if question.reasons and (refusal := self._failure(question)) is not None:
-            return refusal
         if not question.reasons:
             view = self._with_restrictions(view, LiftedLimits())
             return replace(self._permission(Verdict.ALLOW, exemption), view=view)
@@ -343,9 +339,8 @@ class _CommandPolicy:
                 question.remarks[f"{limit}, so the command cannot create {name}"] = None
             return
         path = os.path.join(real_path, "") if is_absent else real_path  # a trailing separator: a folder to be created
-        if can_be_written and self._has_bubblewrap and named_path.word in self._removed_words:
-            action = "empty" if os.path.isdir(real_path) else "change"
-            question.remarks[f"it can {action} {name}, but not remove it"] = None
+        if can_be_written and self._has_bubblewrap and not is_absent:
+            question.remarks[f"it can change {name}, but not remove it"] = None
         (question.writable if can_be_written else question.seen)[path] = None
         if self._is_allowed_path(real_path, Access.WRITE if may_write else Access.READ):
             return
@@ -354,32 +349,6 @@ class _CommandPolicy:
         is_whole = os.path.dirname(real_path) == os.sep or contains(real_path, self._request.home)
         if not (may_write or is_whole) and (literal := literal_path(real_path)) is not None:
             question.grants[Grant(f"Read({literal})", f"reading {name}")] = None
-
-    def _failure(self, question: _Question) -> Permission | None:
-        """Refuse a command that is only meant to create or remove paths in folders that cannot be writable for it."""
-        text = self._text
-        if not self._has_bubblewrap or len(self._all_commands) != 1 or text.doubt or not text.is_literal:
-            return None
-        (command,), verb = self._text.commands, "create"
-        words = created_operands(command.words)
-        if not words:
-            words, verb = tuple(word or "~" for word in removed_operands(command.words, is_only=True)), "remove"
-        roots = (*self._roots, *map(os.path.realpath, self._roots), *PRIVATE_FOLDERS, "/dev", "/proc", "/sys")
-        name = ""
-        for word in words:
-            path = os.path.join(self._request.command.directory, word.rstrip("/"))
-            folder = os.path.realpath(os.path.dirname(path))  # as the kernel resolves it, which `normpath` may not
-            name = os.path.join(folder, os.path.basename(path))
-            is_needless = os.path.lexists(path) if verb == "create" else not os.path.lexists(path)
-            is_unclear = word.startswith("~") or os.path.basename(path) in ("", ".", "..")
-            # `rm -r` can at least empty a folder.
-            is_partial = verb == "remove" and command.program == "rm" and os.path.isdir(path)
-            if is_needless or is_unclear or is_partial or is_inside(folder, (*roots, *question.writable)):
-                return None
-        if not name:
-            return None
-        reason = f"it would {verb} {name}, but approval outside the workspace covers only the content of existing paths"
-        return self._permission(Verdict.DENY, reason, way_out=_NAME_ITS_FOLDER)
 
     def _ask_about_hidden(self, question: _Question) -> None:
         if self._hidden.problem:
@@ -709,10 +678,6 @@ class _CommandPolicy:
     def _allowing_rule(self, command: SimpleCommand) -> Rule | None:
         is_of_workspace = self._paths.is_of_workspace(command)
         return _rule_about(command, self._rules.allow, allows=True) if is_of_workspace else None
-
-    @cached_property
-    def _removed_words(self) -> frozenset[str | None]:
-        return frozenset(word for command in self._all_commands for word in removed_operands(command.words))
 
     @cached_property
     def _uses_git(self) -> bool:

@@ -159,7 +159,7 @@ git worktree add ../tree                        | X   ?w+ ?w+ ?w+ ?w n+
 echo x > ../notes/todo.txt                      | X   ?w+ ?w+ ?w+ ?w n+
 echo x > ../notes/new.txt                       | X   X   X   X   X
 echo x > ~/.config/absent                       | X   X   X   X   X
-touch ../notes/new                              | X   X   X   w   w n
+touch ../notes/new                              | X   ?w  ?w  w   w n
 touch ../notes/new src                          | X   ?w  ?w  w   w n
 y=$((x)); ls                                    | r   r   r   r   w n
 cat a > /dev/tcp/127.0.0.1/9                    | X   ?w  ?w  w   w n
@@ -566,6 +566,7 @@ def test_a_clients_own_dialog_gives_git_no_extra_access_and_opens_nothing_hidden
 def test_a_question_says_what_consent_does_not_give(project: Path, home: Path) -> None:
     new_file = home / "notes" / "new"
     note = f"outside the workspace, approval covers only existing paths, so the command cannot create {new_file}"
+    assert note in judge(project, "touch ../notes/new", home=home).reason
     reason = judge(project, "touch ../notes/new src", home=home).reason
     assert reason == f"'touch' is not known to be read-only; {note}"
     assert note not in judge(project, "touch /var/tmp/new src", home=home).reason, "commands have their own /var/tmp"
@@ -597,12 +598,14 @@ def test_an_answer_says_that_it_covers_the_network_even_if_this_command_needs_no
 @each_of(
     ("command", "note"),
     [
-        ("rm -rf ../notes", "it can empty ~/notes, but not remove it"),
-        ("git worktree remove ../notes", "it can empty ~/notes, but not remove it"),
+        ("rm -rf ../notes", "it can change ~/notes, but not remove it"),
+        ("git worktree remove ../notes", "it can change ~/notes, but not remove it"),
         ("mv ../notes/todo.txt src", "it can change ~/notes/todo.txt, but not remove it"),
-        ("cd .. && rm -rf notes", "it can empty ~/notes, but not remove it"),
-        ("cd ../notes && rm todo.txt", ""),
-        ("cp ../notes/todo.txt src", ""),
+        ("cd .. && rm -rf notes", "it can change ~/notes, but not remove it"),
+        ("cd ../notes && rm todo.txt", "it can change ~/notes, but not remove it"),
+        ("./cleanup ../notes", "it can change ~/notes, but not remove it"),
+        ("cat ../notes/todo.txt", ""),
+        ("git worktree add ../tree", ""),
         ("rm -rf src", ""),
     ],
 )
@@ -612,49 +615,6 @@ def test_a_question_says_that_a_path_outside_stays(project: Path, home: Path, co
     assert (
         ("; " + note.replace("~", str(home)) in permission.reason) if note else ("not remove" not in permission.reason)
     )
-
-
-@pytest.mark.requirement("commands.answers")
-@each_of(
-    ("command", "refused_path"),
-    [
-        ("touch ../notes/new", "~/notes/new"),
-        ("mkdir -p ../notes/new/deep", "~/notes/new/deep"),
-        ("cp src/a.py ../notes/new", "~/notes/new"),
-        ("ln -s src ../new", "~/new"),
-        ("touch /etc/new /new", "/new"),
-        ("rm -f ../notes/todo.txt", "~/notes/todo.txt"),
-        ("rmdir ../notes", "~/notes"),
-        ("touch ../notes/todo.txt", ""),
-        ("touch ../notes/new ../notes/todo.txt", ""),
-        ("touch -c ../notes/new", ""),
-        ("cp src/a.py ../notes", ""),
-        ("cp -t src ../notes/new", ""),
-        ("touch ../notes/back/new", ""),
-        ("touch ../notes/back/../new", ""),
-        ("touch /tmp/new /var/tmp/new", ""),
-        ("touch '~/new'", ""),
-        ("rm -rf ../notes", ""),
-        ("rm -f ../notes/gone", ""),
-        ("rm --help ../notes/todo.txt", ""),
-        ("./rm ../notes/todo.txt", ""),
-        ("PATH=. touch ../notes/new", ""),
-        ("if cd src; then touch ../notes/new; fi", ""),
-        ("cd ../notes && touch new", ""),
-        ("touch ../notes/new || true", ""),
-    ],
-)
-def test_a_command_that_could_only_fail_outside_the_workspace_is_refused_without_a_question(
-    project: Path, home: Path, command: str, refused_path: str
-) -> None:
-    if not (home / "notes/back").is_symlink():
-        (home / "notes/back").symlink_to(project / "src")
-    permission = judge(project, command, home=home)
-    assert (permission.verdict is Verdict.DENY) is bool(refused_path), permission.reason
-    if refused_path:
-        assert refused_path.replace("~", str(home)) in permission.reason
-        assert "name the file's folder in the command" in permission.way_out
-        assert judge(project, command, home=home, site=CommandSite(Engine.NONE)).verdict is Verdict.ASK
 
 
 @pytest.mark.requirement("commands.answers")
