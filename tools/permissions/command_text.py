@@ -32,7 +32,9 @@ Words = tuple[str | None, ...]  # a word is `None` if its value is unknown
 # In the shape of a word: any text within this word (`"$x"`), or none, one or several words (`$x`)
 ONE, SEVERAL = "\0", "\1"
 
-_COMMAND_STRING_OPTION = re.compile(r"-[a-zA-Z]*c")  # a shell's option for a command string, such as `-lc`
+_COMMAND_STRING_OPTION = re.compile(
+    r"-[a-zA-Z]*c|--[a-z-]*command"
+)  # a shell's option for a command string, such as `-lc`
 _COMMAND_STRING_GROUP = re.compile(r"-[a-zA-Z]*c[a-zA-Z]+")  # the same option followed by other letters, such as `-cl`
 _COMMAND_STRING_PROGRAMS = ("flock", "script", "su")  # programs that pass the text after such an option to a shell
 SHELLS = frozenset(("sh", "bash", "rbash", "dash", "ash", "zsh", "ksh"))

@@ -1237,6 +1237,7 @@ def test_a_wrapper_with_clear_options_is_covered_by_a_rule_for_the_program_after
                 "timeout $T git push",
                 "watch 'git push origin'",
                 "find . $E bash -c 'git push' ;",
+                "flock f --command 'git push'",
             )
         ),
         *(
@@ -1284,9 +1285,8 @@ def test_a_wrapper_with_clear_options_is_covered_by_a_rule_for_the_program_after
                 'sudo "$X" git push',
                 'env "$X" true',
                 "echo push | xargs -I{} sh -c 'git {}'",
-                "flock f --command 'git push'",
+                'flock f --command "$X"',
                 "flock f --command='cd x && git push'",
-                "script --command 'git push' f",
                 "ssh host 'cd x; git push'",
                 "git rebase --exec 'git push' main",
                 "strace -f git push",
