@@ -285,7 +285,7 @@ class Tasks:
     def __init__(
         self,
         pool: UpstreamPool,
-        published_uri: Callable[[Upstream, str, bool], str],
+        published_uri: Callable[[Upstream, str], str],
         why_denied: Callable[[str, Rights], str],
         large_results: LargeResults,
         replica: Replica,
