@@ -22,7 +22,7 @@ from typing import Any, cast
 import anyio
 from pydantic_core import to_json
 
-from server.clients.client_request import Exchange, is_web_address
+from server.clients.client_request import Exchange
 from server.protocol.json_rpc import INTERNAL_ERROR, URL_ELICITATION_REQUIRED, Json, MCPError, as_list, as_mapping
 from server.protocol.request_table import LINKS_SINCE, NEVER_CACHED
 from server.upstreams.session.upstream_questions import labelled
@@ -347,23 +347,28 @@ class BusyError(RelayError):
         self.limit = limit
 
 
-def protocol_error(error: Json, alias: str = "") -> MCPError:
-    """Convert a JSON-RPC error. Addresses for people to open are labelled with the alias, as in questions."""
+def protocol_error(error: Json, alias: str = "", exchange: Exchange | None = None) -> MCPError:
+    """Convert a JSON-RPC error.
+
+    Addresses for people to open are labelled with the alias, and only for a client that may be asked to open them.
+    """
     code, message, data = error.get("code"), error.get("message"), error.get("data")
     code = code if isinstance(code, int) else INTERNAL_ERROR
     if code == URL_ELICITATION_REQUIRED:
         links = map(as_mapping, as_list(as_mapping(data).get("elicitations")))
         links_to_open = [
-            labelled(alias, "elicitation/create", link) for link in links if is_web_address(link.get("url"))
+            labelled(alias, "elicitation/create", link)
+            for link in links
+            if exchange is not None and exchange.can_be_asked("elicitation/create", {**link, "mode": "url"})
         ]
         data = {**as_mapping(data), "elicitations": links_to_open}
     return MCPError(code, message if isinstance(message, str) else "", data)
 
 
-def protocol_error_for(error: RelayError | ToolError | TimeoutError, alias: str) -> MCPError:
+def protocol_error_for(error: RelayError | ToolError | TimeoutError, alias: str, exchange: Exchange) -> MCPError:
     """Return the error to send to the client for a failed request; an upstream's own error is relayed in full."""
     if isinstance(error, UpstreamError):
-        return protocol_error(error.error, alias)
+        return protocol_error(error.error, alias, exchange)
     as_tool_error = tool_error_for(error, alias, "the request")
     return MCPError(INTERNAL_ERROR, as_tool_error.message, {"type": as_tool_error.code.value})
 

@@ -276,7 +276,7 @@ class Relay:
         try:
             result = await self._send(upstream, method, upstream_params, exchange, upstream.reach)
         except (RelayError, ToolError, TimeoutError) as error:
-            raise protocol_error_for(error, upstream.alias) from None
+            raise protocol_error_for(error, upstream.alias, exchange) from None
         return with_links(method, result, partial(self._published_uri, upstream))
 
     async def call(

@@ -353,7 +353,7 @@ class Tasks:
                 return {"resultType": "complete"}
             return await self._for_client(route, answer, exchange)
         except (RelayError, ToolError, TimeoutError) as error:
-            raise protocol_error_for(error, route.upstream.alias) from None
+            raise protocol_error_for(error, route.upstream.alias, exchange) from None
 
     async def _route(self, name: Any, exchange: Exchange) -> TaskRoute:
         claims = self._ids.read(name, _TASK, exchange.client_key) if isinstance(name, str) else None
@@ -377,7 +377,7 @@ class Tasks:
             try:
                 session = await sessions.session_for(exchange)
             except ToolError as error:
-                raise protocol_error_for(error, upstream.alias) from None
+                raise protocol_error_for(error, upstream.alias, exchange) from None
         published_name, tool_name = claims["tool"]
         definition = next((tool for tool in upstream.offer.items(TOOLS) if tool["name"] == tool_name), Json())
         tool = CalledTool(published_name, tool_name, definition)

@@ -536,6 +536,10 @@ async def test_links_that_must_be_opened_before_a_call_are_shown_as_in_a_questio
     async with proxy_client(tmp_path, servers, era) as client:
         with pytest.raises(AnswerError) as error_info:
             await client.call_and_parse("up__need")
+    async with proxy_client(tmp_path, servers, era, capabilities={"elicitation": {"form": {}}}) as client:
+        with pytest.raises(AnswerError) as undeclared_error:
+            await client.call_and_parse("up__need")
+        assert undeclared_error.value.error["data"] == {"elicitations": [], "x-unknown": 1}
     relayed_error = error_info.value.error
     assert (relayed_error["code"], relayed_error["message"], relayed_error["data"]["x-unknown"]) == (
         -32042,
