@@ -457,7 +457,7 @@ class Login:
         """Check an authorization server before it gets the client of the settings: an upstream could name any server.
 
         `oauth.issuer` decides. Without it, the first authorization server is the only one for this upstream and client,
-        whoever logs in, and also after a logout.
+        for all principals, and also after a logout.
         """
         client_id, issuer = self.oauth.client_id, self.oauth.issuer
         if client_id is None or issuer is not None:

@@ -834,7 +834,7 @@ async def test_a_task_with_an_invalid_id_is_refused_and_invalid_times_are_passed
         assert "of a type that" in error["message"]
     entry = {**STDIO_ENTRY, "args": forked([PEER, "old"])}
     async with task_client(tmp_path, entry) as client:
-        assert "a revision without tasks" in (await client.call("up__manual", arguments))["content"][0]["text"]
+        assert "of a type that" in (await client.call("up__manual", arguments))["content"][0]["text"]
         assert EXTENSION not in (await client.request("server/discover"))["capabilities"]["extensions"]
 
 
