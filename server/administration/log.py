@@ -11,6 +11,8 @@ import queue
 import sys
 import threading
 from collections import defaultdict, deque
+from collections.abc import Generator
+from contextlib import contextmanager
 from typing import Any
 
 from tools.contract.display import visible, visible_line
@@ -56,6 +58,8 @@ class LogHistory:
 
 
 HISTORY = LogHistory()
+_MAY_WRITE = threading.Event()  # cleared while the log is held
+_MAY_WRITE.set()
 
 
 class _QueueHandler(logging.Handler):
@@ -81,6 +85,7 @@ class _QueueHandler(logging.Handler):
     def _write(self) -> None:
         while True:
             line = self._lines.get()
+            _MAY_WRITE.wait()
             dropped_count, self._dropped = self._dropped, 0
             note = f"coretools-mcp: WARNING log records that were dropped: {dropped_count}\n" if dropped_count else ""
             try:
@@ -114,6 +119,16 @@ def start_log(level: str, prefix: str = "") -> None:
     if level != "debug":
         for name in NOISY:
             logging.getLogger(name).setLevel(logging.CRITICAL)
+
+
+@contextmanager
+def held_log() -> Generator[None]:
+    """Write no records until this context exits, such as while a question to a person is open."""
+    _MAY_WRITE.clear()
+    try:
+        yield
+    finally:
+        _MAY_WRITE.set()
 
 
 def flush_log() -> None:
