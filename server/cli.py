@@ -137,12 +137,7 @@ def _read(arguments: argparse.Namespace) -> SettingsReport:
 def _settings(arguments: argparse.Namespace) -> SettingsReport:
     """Load the settings for a command, start the log, and log the warnings."""
     report = _read(arguments)
-    log_prefix = ""
-    if arguments.command != "serve":
-        from server.console.terminal import ERASE, can_move  # noqa: PLC0415 - serve does not need it
-
-        log_prefix = ERASE if can_move() else ""  # erases a spinner that may be on the current line
-    start_log(report.settings.log.level, log_prefix)
+    start_log(report.settings.log.level)
     for warning in report.warnings:
         logging.getLogger("server.settings").warning(warning)
     return report

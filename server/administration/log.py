@@ -63,9 +63,8 @@ _MAY_WRITE.set()
 
 
 class _QueueHandler(logging.Handler):
-    def __init__(self, prefix: str) -> None:
+    def __init__(self) -> None:
         super().__init__()
-        self._prefix = prefix
         self._lines: queue.Queue[str] = queue.Queue(QUEUED_RECORDS)
         self._dropped = 0
         start_thread(self._write)
@@ -89,7 +88,7 @@ class _QueueHandler(logging.Handler):
             dropped_count, self._dropped = self._dropped, 0
             note = f"coretools-mcp: WARNING log records that were dropped: {dropped_count}\n" if dropped_count else ""
             try:
-                sys.stderr.write(f"{self._prefix}{note}{line}\n")
+                sys.stderr.write(f"{note}{line}\n")
                 sys.stderr.flush()
             except (OSError, ValueError):
                 return  # standard error no longer has a reader
@@ -107,9 +106,9 @@ class _OneLine(logging.Formatter):
         return visible(super().formatException(ei))
 
 
-def start_log(level: str, prefix: str = "") -> None:
-    """Write records of at least this level to standard error, each preceded by `prefix`, which may erase a spinner."""
-    handler = _QueueHandler(prefix)
+def start_log(level: str) -> None:
+    """Write records of at least this level to standard error."""
+    handler = _QueueHandler()
     handler.setFormatter(_OneLine("coretools-mcp: %(levelname)s %(message)s"))
     logging.basicConfig(level=level.upper(), handlers=[handler])
     for name in REVEALING:

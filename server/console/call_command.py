@@ -55,6 +55,7 @@ _KINDS = {
 }
 """A description of each JSON Schema type except string, in the order in which conversions to the types are tried."""
 
+
 @dataclass(frozen=True, slots=True)
 class RawArguments:
     """The arguments of a call as written: an object, and pairs that are added to it or override its members."""
@@ -159,16 +160,16 @@ def make_call(tool: str, raw_arguments: RawArguments, report: SettingsReport, *,
     ctx = RequestContext("tools/call", params, 1, connection, outbound)
 
     async def call(app: App) -> int:
-        async with spinner.running():
-            app.start_upstreams(ctx)
-            params["arguments"] = await _arguments(app, tool, raw_arguments, spinner)
-            spinner.say(f"waiting for {tool}")
-            try:
+        try:
+            with spinner:
+                app.start_upstreams(ctx)
+                params["arguments"] = await _arguments(app, tool, raw_arguments, spinner)
+                spinner.text = f"waiting for {tool}"
                 result = await app.table.answer(ctx)
-            except MCPError as error:
-                message = error.message.replace(HOW_TO_LIST, "Run coretools-mcp tools to list them.")
-                spinner.write(f"coretools-mcp: {visible(message)}\n")
-                return CALL_USAGE if error.code == json_rpc.INVALID_PARAMS else CALL_FAILED
+        except MCPError as error:
+            message = error.message.replace(HOW_TO_LIST, "Run coretools-mcp tools to list them.")
+            sys.stderr.write(f"coretools-mcp: {visible(message)}\n")
+            return CALL_USAGE if error.code == json_rpc.INVALID_PARAMS else CALL_FAILED
         result = await THREADS.run(lambda: _with_copied_output(result))
         code = _exit_code(result)
         if as_json or not (outbound.has_noted_refusal and code == CALL_REFUSED):
@@ -193,10 +194,10 @@ def _settings_for(tool: str, report: SettingsReport) -> SettingsReport:
 async def _arguments(app: App, tool: str, raw_arguments: RawArguments, spinner: Spinner) -> Json:
     """Return the arguments as the tool expects them. Built-in tools convert strings themselves."""
     if (owner := owner_of(app.pool, tool)) is not None:
-        spinner.say(f"waiting for {owner.alias}")
+        spinner.text = f"waiting for {owner.alias}"
         await wait_for_owner(app.pool, tool, owner)
     elif app.registry.find(tool) is None and (discovery := app.custom_tools.discovery) is not None:
-        spinner.say("waiting for the custom tools")
+        spinner.text = "waiting for the custom tools"
         await discovery.finished.wait()
     found = app.registry.find(tool)
     return raw_arguments.as_text() if found is None or found.is_builtin else raw_arguments.typed(found.parameter_schema)
@@ -263,17 +264,17 @@ class TerminalOutbound:
             raise MCPError(json_rpc.METHOD_NOT_FOUND, "Method not found")
         async with self._turn:
             self.has_noted_refusal = not (self._is_sure or sys.stdin.isatty())
-            self._spinner.pause()
+            self._spinner.stop()
             try:
                 with held_log():
                     return await _ask(params or {}, is_sure=self._is_sure)
             finally:
-                self._spinner.resume()
+                self._spinner.start()
 
     async def notify(self, method: str, params: Json | None) -> None:
         text = as_mapping(params).get("message")
         if method == "notifications/progress" and text:
-            self._spinner.say(str(text))
+            self._spinner.text = str(text)
 
     def person_is_asked(self) -> AbstractContextManager[None]:
         return nullcontext()
