@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
 import os
 import re
 import shutil
@@ -11,7 +10,7 @@ import signal
 import sys
 import tempfile
 from collections.abc import Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext, suppress
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, cast
@@ -23,7 +22,7 @@ from server.app import App
 from server.console import CALL_FAILED, CALL_REFUSED, CALL_UNAVAILABLE, CALL_USAGE, UsageError
 from server.console.terminal import DECISION, Spinner, diff_text, fill_in, is_consent, question_text, show
 from server.protocol import json_rpc
-from server.protocol.json_rpc import Json, MCPError, as_mapping
+from server.protocol.json_rpc import Json, MCPError, as_list, as_mapping
 from server.protocol.request_table import McpConnection, RequestContext, display_name, our_name
 from server.requests.protocol_mapping import DISPLAY_KEY, ERROR_KEY, FACTS_KEY
 from server.run_server import run_in_app
@@ -31,29 +30,18 @@ from server.settings import SettingsReport
 from server.settings.load import read_settings
 from server.upstreams.connections.tool_owner import owner_of, wait_for_owner
 from tools.contract.confirmation import Decision
-from tools.contract.display import visible, visible_line
+from tools.contract.display import visible
 from tools.contract.tool_errors import HOW_TO_LIST, ToolErrorType
-from tools.contract.tool_parameters import coerce
 from tools.machine.threads import THREADS
 from tools.permissions.tool_names import BETWEEN
 from tools.shell.private_folders import PREFIX as OUTPUTS
 
-MAX_OPTIONS = 50  # maximum number of schema parts searched for the type of one property
 SHELL_NAMES = frozenset({"run_shell_command", "ShellTool", "Shell", "Bash"})
 _CODES = {
     ToolErrorType.EXECUTION_DENIED: CALL_REFUSED,
     ToolErrorType.UPSTREAM_UNAVAILABLE: CALL_UNAVAILABLE,
     ToolErrorType.INVALID_TOOL_PARAMS: CALL_USAGE,
 }
-_KINDS = {
-    "integer": "an integer",
-    "number": "a number",
-    "boolean": "true or false",
-    "array": "an array, as JSON",
-    "object": "an object, as JSON",
-    "null": "null",
-}
-"""A description of each JSON Schema type except string, in the order in which conversions to the types are tried."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,8 +56,12 @@ class RawArguments:
         return {**self.whole, **self.pairs}
 
     def typed(self, schema: Mapping[str, Any]) -> dict[str, Any]:
-        """Return all arguments, each pair converted to its type in the tool's schema; refuse one that does not fit."""
-        return {**self.whole, **{key: _value(key, text, schema) for key, text in self.pairs.items()}}
+        """Return all arguments, with the pairs as JSON where the tool's schema allows no string."""
+        properties = as_mapping(schema.get("properties"))
+        return {
+            **self.whole,
+            **{key: _value(text, as_mapping(properties.get(key))) for key, text in self.pairs.items()},
+        }
 
 
 def read_arguments(pairs: Sequence[str], as_json: str | None) -> RawArguments:
@@ -106,40 +98,16 @@ def read_arguments(pairs: Sequence[str], as_json: str | None) -> RawArguments:
     return RawArguments(cast("Json", whole), texts)
 
 
-def _value(key: str, text: str, schema: Mapping[str, Any]) -> Any:
-    """Convert a string to the type that the property `key` has in the tool's schema."""
-    typed_options: list[Mapping[str, Any]] = []
-    options = [as_mapping(as_mapping(schema.get("properties")).get(key))]
-    for _ in range(MAX_OPTIONS):  # a schema may refer to itself
-        if not options:
-            break
-        option = options.pop(0)
-        for alternatives in (option.get("anyOf"), option.get("oneOf")):
-            options += map(as_mapping, cast("list[Any]", alternatives)) if isinstance(alternatives, list) else ()
-        reference = option.get("$ref")
-        if isinstance(reference, str) and reference.startswith("#/$defs/"):
-            options.append(as_mapping(as_mapping(schema.get("$defs")).get(reference.removeprefix("#/$defs/"))))
-        kind: Any = option.get("type")
-        types = cast("list[Any]", kind) if isinstance(kind, list) else [kind]
-        typed_options += [{**option, "type": type_name} for type_name in types if isinstance(type_name, str)]
-    kinds = {str(option["type"]) for option in typed_options}
-    if not kinds or "string" in kinds:
+def _value(text: str, schema: Json) -> Any:
+    """Return the text if its property may be a string, and otherwise the JSON value that it stands for, if any."""
+    options = [schema, *map(as_mapping, [*as_list(schema.get("anyOf")), *as_list(schema.get("oneOf"))])]
+    kinds = [kind for option in options for kind in [*as_list(option.get("type")), option.get("type")] if kind]
+    if "string" in kinds or not (kinds or options[1:] or "$ref" in schema):
         return text
-    for option in sorted(typed_options, key=lambda option: [*_KINDS, option["type"]].index(option["type"])):
-        match option["type"]:
-            case "null" if text == "null":
-                return None
-            case "number":
-                with suppress(ValueError):
-                    number = float(text)
-                    if math.isfinite(number):
-                        return int(number) if number.is_integer() and "." not in text else number
-            case _ if not isinstance(value := coerce(text, option), str):
-                return value
-            case _:
-                pass
-    expected = " or ".join(type_words for kind, type_words in _KINDS.items() if kind in kinds) or "another type"
-    raise UsageError(f"{key} must be {expected}, not '{visible_line(text[:80])}'.")
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError):
+        return text  # the tool's server says what it expects
 
 
 def make_call(tool: str, raw_arguments: RawArguments, report: SettingsReport, *, is_sure: bool, as_json: bool) -> int:
