@@ -148,7 +148,7 @@ def make_call(tool: str, raw_arguments: RawArguments, report: SettingsReport, *,
 
 
 def _settings_for(tool: str, report: SettingsReport) -> SettingsReport:
-    """Return settings for one call: other upstreams than the tool's are not started, and long results are not cut."""
+    """Return the settings for a call: only its upstream, no lists from the last run, and no shortened results."""
     if (inputs := report.inputs) is None:
         return report
     overrides = {**inputs.overrides, "limits": {"resultChars": None}}
@@ -164,7 +164,7 @@ async def _arguments(app: App, tool: str, raw_arguments: RawArguments, spinner: 
     if (owner := owner_of(app.pool, tool)) is not None:
         spinner.text = f"waiting for {owner.alias}"
         await wait_for_owner(app.pool, tool, owner)
-    elif app.registry.find(tool) is None and (discovery := app.custom_tools.discovery) is not None:
+    if app.registry.find(tool) is None and (discovery := app.custom_tools.discovery) is not None:
         spinner.text = "waiting for the custom tools"
         await discovery.finished.wait()
     found = app.registry.find(tool)

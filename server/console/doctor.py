@@ -105,7 +105,7 @@ def examine(load: Callable[[], SettingsReport], environ: Mapping[str, str], *, a
         if subject in running:
             running.remove(subject)
             names = ", ".join(name for name in running if name != "upstreams" or running == ["upstreams"])
-            spinner.text = f"checking {names} (at most {CHECK_SECONDS:g} s)"
+            spinner.text = f"checking {names} (at most {CHECK_SECONDS:g} s)" if names else spinner.text
 
     def report_finding(finding: Finding) -> None:
         done(finding.subject)
