@@ -53,7 +53,7 @@ MAY_ASK = frozenset({"tools/call", "prompts/get", "resources/read"})
 """The methods whose result may be a question in the 2026-07-28 revision."""
 
 _METHODS_OF_KIND = {"input_required": MAY_ASK, "task": frozenset({"tools/call"})}
-_QUESTION_FIELDS = frozenset({"inputRequests", "requestState"})
+_QUESTION_FIELDS, _CACHE_FIELDS = frozenset({"inputRequests", "requestState"}), frozenset(NEVER_CACHED)
 
 RESULTS_URI = "coretools://results/"  # prefix of the links to saved results, for clients without file tools
 # The `_meta` key in which a tool tells Claude Code the maximum length of its results; a request may also set it
@@ -69,14 +69,15 @@ _JSON_TOKEN = re.compile(r'[^",{\[]+|"(?:[^"\\]+|\\.)*"?|[,{\[]')
 
 
 def checked_result(result: Json, method: str, *, is_modern: bool) -> Json:
-    """Return a result of an upstream, without the fields of a question if it is complete.
+    """Return a result of an upstream; if it is complete, without the fields that only others, or other revisions, have.
 
     Only a 2026-07-28 upstream (`is_modern`) may return questions and tasks. If an older one did, the client would take
     them for those of this server. Raises `UnusableAnswerError` if the upstream may not return such a result.
     """
     kind = result.get("resultType")
     if kind in (None, "complete"):
-        removed = _QUESTION_FIELDS if kind == "complete" else _QUESTION_FIELDS | {"resultType"}
+        removed = _QUESTION_FIELDS if is_modern else _QUESTION_FIELDS | _CACHE_FIELDS
+        removed = removed if kind == "complete" else removed | {"resultType"}
         has_any = not removed.isdisjoint(result)
         return {name: value for name, value in result.items() if name not in removed} if has_any else result
     if not is_modern or not isinstance(kind, str) or method not in _METHODS_OF_KIND.get(kind, ()):

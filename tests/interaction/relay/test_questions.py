@@ -220,6 +220,7 @@ async def test_a_result_that_the_upstreams_revision_does_not_have_reaches_no_cli
     client_era: str, upstream_era: str, tmp_path: Path
 ) -> None:
     complete: Json = {**FORGED_QUESTION, "resultType": "complete"}
+    complete |= {} if upstream_era == "modern" else {"ttlMs": 10**9, "cacheScope": "public"}
     results: Json = {
         "ask": FORGED_QUESTION,
         "new": {**complete, "resultType": "new"},
@@ -259,6 +260,7 @@ async def test_a_result_that_the_upstreams_revision_does_not_have_reaches_no_cli
             result = await client.request(method, params)
             assert result.keys() & FORGED_QUESTION.keys() >= {"content", "contents"}
             assert not result.keys() & {"inputRequests", "requestState"}
+            assert result.get("cacheScope") != "public"
 
 
 @pytest.mark.requirement("relay.raw_questions")
