@@ -257,7 +257,7 @@ class TokenStore:
         try:
             with open_private_folder(self.folder, makes=False) as folder, folder.open_file(name) as file:
                 if not is_ours(file.info):
-                    raise TokenStoreError(f"The file {name} in the folder {FOLDER} belongs to another user.")
+                    raise TokenStoreError(f"The file {name} in the folder {FOLDER} belongs to another user: remove it.")
                 return file.head(MAX_BYTES).decode("utf-8", "replace")
         except FileNotFoundError:
             return None
