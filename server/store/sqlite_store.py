@@ -187,7 +187,7 @@ class SqliteStore:
             mode = f"{stat.S_IMODE(info.st_mode):04o}"
             raise OSError(errno.EPERM, f"other users can read or write it, mode {mode}: run chmod 600 on it")
         # The threads share the connection, and only one thread uses it at a time.
-        database = sqlite3.connect(self._path, BUSY_SECONDS, isolation_level=None, check_same_thread=False)
+        database = sqlite3.connect(self._path, timeout=BUSY_SECONDS, isolation_level=None, check_same_thread=False)
         self._connection, self._identity = database, (info.st_dev, info.st_ino)
         # With write-ahead logging, readers never wait. SQLite does not wait if another process changes the mode at the
         # same time, so a failure is retried.

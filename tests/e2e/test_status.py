@@ -384,7 +384,7 @@ async def test_a_command_in_the_sandbox_does_not_reach_the_socket(network: str) 
         settings: dict[str, object] = {"approvalMode": "yolo", "shell": {"sandbox": "required", "network": network}}
         async with served(runtime, root, settings=settings) as client:
             (path,) = sockets(runtime)
-            program = "import socket, sys; socket.socket(socket.AF_UNIX).connect(sys.argv[1]); print('reached')"
+            program = "import socket, sys; socket.socket(socket.AF_UNIX).connect(sys.argv[1]); print('rea' + 'ched')"
             command = f'python3 -c "{program}" {path}; ls -A {path.parent}; echo done'
             result = await client.call_tool("run_shell_command", {"command": command})
             output = str(result.content)

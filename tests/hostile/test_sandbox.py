@@ -106,6 +106,7 @@ def repository(folder: Path) -> Path:
     """Make a git repository with one commit."""
     folder.mkdir(parents=True, exist_ok=True)
     git = ["git", "-c", "user.name=t", "-c", "user.email=t@example.org", "-c", "init.defaultBranch=main"]
+    git += ["-c", "maintenance.auto=false"]  # later versions of git leave it running in the background
     environment = {"PATH": os.environ["PATH"], "HOME": str(folder), "GIT_CONFIG_NOSYSTEM": "1"}
     subprocess.run([*git, "init", "-q"], cwd=folder, env=environment, check=True)
     (folder / "file").write_text("one\n")

@@ -275,9 +275,15 @@ async def test_the_templates_path_is_completed_to_absolute_paths(mode: str, root
 
 
 @pytest.mark.requirement("resources.uris")
-@pytest.mark.parametrize("path", ["C:\\src\\a b.txt", "d:\\ä\\100%.txt", "C:\\a#b\\q.txt"])
-def test_uris_of_windows_paths_are_those_of_pathlib(path: str) -> None:
-    uri = PureWindowsPath(path).as_uri()  # pyright: ignore[reportDeprecated] - Path would be a path of this system
+@pytest.mark.parametrize(
+    ("path", "uri"),
+    [
+        ("C:\\src\\a b.txt", "file:///C:/src/a%20b.txt"),
+        ("d:\\ä\\100%.txt", "file:///d:/%C3%A4/100%25.txt"),
+        ("C:\\a#b\\q.txt", "file:///C:/a%23b/q.txt"),
+    ],
+)
+def test_a_windows_path_becomes_a_uri_and_a_path_again(path: str, uri: str) -> None:
     assert path_of_uri(uri, windows=True) == path
     value = template_value(path, windows=True)
     assert UriTemplate.parse(FILE_TEMPLATE).expand({"path": value}).replace("c%3A", "c:") == uri

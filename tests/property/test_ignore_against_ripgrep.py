@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import subprocess
-import sys
+import sysconfig
 import tempfile
 from pathlib import Path
 
@@ -25,8 +25,8 @@ from tools.files.workspace import Workspace
 
 NAMES = ["a", "b", "ab", "foo", "foo.txt", "b.log", "dist", ".hidden", "x y", "B"]
 SEGMENTS = ["a", "b", "foo", "dist", "*", "?", "a*", "*b", "*.txt", "*.log", "[ab]", "[!a]", "f?o", ".h*", "x y", "B"]
-CORPORA = [ROOT, Path(sys.prefix).resolve() / "lib"]
-"""This checkout, and the libraries of its environment."""
+CORPORA = [ROOT, Path(sysconfig.get_path("stdlib")).resolve()]
+"""This checkout, and the standard library."""
 
 
 @st.composite
@@ -111,7 +111,7 @@ def test_rules_above_the_root_apply_as_they_do_for_ripgrep(
 
 
 @pytest.mark.requirement("walk.like_ripgrep")
-@pytest.mark.parametrize("corpus", CORPORA, ids=["checkout", "installed"])
+@pytest.mark.parametrize("corpus", CORPORA, ids=["checkout", "standard library"])
 def test_a_real_tree_is_walked_as_ripgrep_lists_it(corpus: Path) -> None:
     earlier_files = walked_files(corpus)
     ripgrep_files = listed_files(corpus)

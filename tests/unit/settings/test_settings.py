@@ -567,7 +567,7 @@ def test_models_can_be_created_with_attribute_names() -> None:
 def test_loading_imports_nothing_that_only_errors_need(environ: dict[str, str], file: Path) -> None:
     write(file, {"mcpServers": {"a": {"command": "x", "env": {"K": "$HOME"}}}, "http": {"port": 1}})
     code = (
-        "import sys\n"
+        "import hashlib, ipaddress, socket, sys, urllib.parse\n"
         "from pydantic import BaseModel\n"
         "class Warm(BaseModel): pass\n"
         "before = set(sys.modules)\n"
