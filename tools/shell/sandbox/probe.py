@@ -33,10 +33,11 @@ SECONDS = 5.0  # time limit for the test, which takes as long as starting a comm
 NO_ANSWER = f"it did not answer within {SECONDS:g} s"
 WORKED = 100  # exit status of the script after it has printed what it could do, or could not do, against expectation
 # Arguments: `working` or `reading` for bubblewrap's views, or `landlock`; the workspace; a file that the shell may
-# write to; one that it may not write to; the id of a process outside. The script uses only builtins, because a view may
-# lack other programs: `true`, because a failed redirection of `:` would end the shell. Error messages are discarded.
+# write to; one that it may not write to; the id of a process outside, and how many system call filters it has. The
+# script uses only builtins, because a view may lack other programs: `true`, because a failed redirection of `:` would
+# end the shell. Error messages are discarded.
 _SCRIPT = f"""
-confinement=$1 root=$2 own=$3 outside=$4 process=$5 calls=
+confinement=$1 root=$2 own=$3 outside=$4 process=$5 filters=$6 calls=
 exec 2< /dev/null
 tell() {{ echo "$1"; exit {WORKED}; }}
 true >> "$outside" && tell "wrote outside its workspace"
@@ -46,6 +47,7 @@ while read -r name value rest; do
     case $name$value in
         CapInh:*[!0]* | CapPrm:*[!0]* | CapEff:*[!0]* | CapAmb:*[!0]*) tell "kept a capability" ;;
         Seccomp:*) calls=$value ;;
+        Seccomp_filters:*) [ "$value" -gt "$filters" ] || calls= ;;
     esac
 done < /proc/self/status
 [ "$calls" = 2 ] || tell "ran without a system call filter"
@@ -107,8 +109,10 @@ class Probe:
             os.makedirs(path, exist_ok=True)
         for path in (os.path.join(root, "file"), *(() if outside else (outside_file,))):
             Path(path).touch()
-        argv = ("/bin/sh", "-c", _SCRIPT, "sh", confinement, root, own_file, outside_file, str(os.getpid()))
-        return Probe(folder, root, argv, (own_file, outside_file))
+        with open("/proc/self/status", encoding="utf-8", errors="replace") as status:
+            filters = next((line.split()[1] for line in status if line.startswith("Seccomp_filters:")), "0")
+        arguments = (confinement, root, own_file, outside_file, str(os.getpid()), filters)
+        return Probe(folder, root, ("/bin/sh", "-c", _SCRIPT, "sh", *arguments), (own_file, outside_file))
 
     def remove(self) -> None:
         shutil.rmtree(self.folder, ignore_errors=True)
