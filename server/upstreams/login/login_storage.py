@@ -258,11 +258,13 @@ class TokenStore:
             with open_private_folder(self.folder, makes=False) as folder, folder.open_file(name) as file:
                 if not is_ours(file.info):
                     raise TokenStoreError(f"The file {name} in the folder {FOLDER} belongs to another user: remove it.")
-                return file.head(MAX_BYTES).decode("utf-8", "replace")
+                if issuer := file.head(MAX_BYTES).decode("utf-8", "replace"):
+                    return issuer
         except FileNotFoundError:
             return None
         except OSError as error:
             raise _folder_error(error) from None
+        raise TokenStoreError(f"The file {name} in the folder {FOLDER} is damaged: set oauth.issuer of its entry.")
 
     def set_issuer(self, resource: str, client_id: str, issuer: str) -> None:
         name = issuer_key_of(resource, client_id) + _ISSUER_SUFFIX
