@@ -356,11 +356,11 @@ def protocol_error(error: Json, alias: str = "", exchange: Exchange | None = Non
     code, message, data = error.get("code"), error.get("message"), error.get("data")
     code = code if isinstance(code, int) else INTERNAL_ERROR
     if code == URL_ELICITATION_REQUIRED:
-        links = map(as_mapping, as_list(as_mapping(data).get("elicitations")))
+        links = [{**as_mapping(link), "mode": "url"} for link in as_list(as_mapping(data).get("elicitations"))]
         links_to_open = [
             labelled(alias, "elicitation/create", link)
             for link in links
-            if exchange is not None and exchange.can_be_asked("elicitation/create", {**link, "mode": "url"})
+            if exchange is not None and exchange.can_be_asked("elicitation/create", link)
         ]
         data = {**as_mapping(data), "elicitations": links_to_open}
     return MCPError(code, message if isinstance(message, str) else "", data)
