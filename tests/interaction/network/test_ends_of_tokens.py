@@ -220,8 +220,9 @@ async def test_a_session_is_for_the_scopes_that_opened_it_and_a_renewed_token_co
         assert (await http.post("/mcp", json=PING, headers=renewed | session)).status_code == 200
         async with http.stream("GET", "/sse", headers=full) as stream:
             path = await anext(events_of(stream))
-            statuses = [(await http.post(path, json=INITIALIZE, headers=token)).status_code for token in others]
-            assert statuses == [404, 404]
+            refusals = [await http.post(path, json=INITIALIZE, headers=token) for token in others]
+            assert [refusal.status_code for refusal in refusals] == [404, 404]
+            assert "with other scopes" in refusals[0].text
             assert (await http.post(path, json=INITIALIZE, headers=renewed)).status_code == 202
 
 
