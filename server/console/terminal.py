@@ -211,6 +211,7 @@ class Spinner:
         from rich.spinner import Spinner as Frames  # noqa: PLC0415
 
         out = console(sys.stderr)
+        out.soft_wrap = True  # rich would otherwise break the lines of other output at words
         frames = Frames("dots" if "utf" in out.encoding else "line")
 
         def line() -> Text:
