@@ -10,6 +10,7 @@ import asyncio
 import html
 import io
 import json
+import math
 import os
 import re
 import sys
@@ -344,9 +345,11 @@ async def _value(field: Mapping[str, Any], *, is_required: bool) -> Any:
         return await says_yes(title)
     choices = _choices(field)
     if not choices:
-        while not (line := await _line(f"{title}: ")) and is_required:
-            pass
-        return line
+        while True:
+            line = await _line(f"{title}: ")
+            if line or not is_required:
+                with suppress(ValueError, OverflowError):
+                    return _typed(line, field.get("type"))
     for number, (_, choice_title) in enumerate(choices, start=1):
         sys.stderr.write(f"  {number}  {visible_line(choice_title)}\n")
     several = field.get("type") == "array"
@@ -361,6 +364,16 @@ async def _value(field: Mapping[str, Any], *, is_required: bool) -> Any:
             return values if several else values[0]
         if not (line or is_required):
             return [None] if several else None
+
+
+def _typed(line: str, kind: object) -> str | float:
+    """Return an answer in the type of its field; raise `ValueError` or `OverflowError` if it is not such a number."""
+    if not line or kind not in ("integer", "number"):
+        return line
+    number = int(line) if kind == "integer" else float(line)
+    if not math.isfinite(number):
+        raise ValueError
+    return number
 
 
 async def _line(prompt: str) -> str:

@@ -204,6 +204,22 @@ def test_a_malformed_form_is_answered_with_an_error_and_the_call_goes_on(
     assert "connection" not in output, output
 
 
+@pytest.mark.requirement("cli.call")
+@pytest.mark.parametrize("era", ["handshake", "modern"])
+def test_a_number_in_a_form_is_sent_as_a_number(era: str, root: Path, tmp_path: Path) -> None:
+    entry = {"command": sys.executable, "args": forked([str(PEERS / "asking_upstream.py"), era]), "trust": True}
+    config = str(write_config(tmp_path, {"mcpServers": {"up": entry}}))
+    fields = {"age": {"type": "integer", "title": "Age"}, "size": {"type": "number", "title": "Size"}}
+    params = {"message": "How?", "requestedSchema": {"type": "object", "properties": fields, "required": [*fields]}}
+    arguments = json.dumps({"questions": [{"method": "elicitation/create", "params": params}]})
+    call = command_line("call", "up__ask", f"--arguments={arguments}", "--workspace", str(root), "--config", config)
+    answers = [(b"Age: ", b"old\n"), (b"Age: ", b"7\n"), (b"Size: ", b"inf\n"), (b"Size: ", b"1.5\n")]
+    code, output = at_terminal(call, answers)
+    assert code == 0, output
+    assert '"age": 7,' in output
+    assert '"size": 1.5' in output
+
+
 BLOCKED = """
 import signal, socket
 import anyio
