@@ -27,6 +27,7 @@ from rich.style import Style
 from rich.table import Table
 from rich.text import Text
 
+from server.administration.log import held_log
 from server.console import CommandFailure
 from server.questions.form import OTHER
 from tools.contract.confirmation import Decision
@@ -279,7 +280,9 @@ async def confirm(question: str, failure: str) -> None:
     """Ask a question like `ask`, but let other tasks run during the wait."""
     if not sys.stdin.isatty():
         raise CommandFailure(f"{failure}: nobody can answer here (standard input is not a terminal). Use --yes.")
-    if not await says_yes(question):
+    with held_log():
+        is_sure = await says_yes(question)
+    if not is_sure:
         raise CommandFailure(f"{failure}.")
 
 

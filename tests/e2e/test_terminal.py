@@ -134,12 +134,12 @@ import logging
 import anyio
 from server.administration.log import flush_log, start_log
 from server.console.call_command import TerminalOutbound
-from server.console.terminal import Spinner
+from server.console.terminal import Spinner, confirm
 
 async def ask():
-    question = {"message": "Really?", "requestedSchema": {"properties": {"sure": {"type": "boolean", "title": "Sure"}}}}
+    form = {"message": "Really?", "requestedSchema": {"properties": {"sure": {"type": "boolean", "title": "Sure"}}}}
     async with anyio.create_task_group() as group:
-        group.start_soon(TerminalOutbound(Spinner(), is_sure=False).request, "elicitation/create", question)
+        group.start_soon(QUESTION)
         await anyio.sleep(0)
         await anyio.sleep(0)
         logging.warning("meanwhile")
@@ -151,8 +151,14 @@ flush_log()
 
 
 @pytest.mark.requirement("cli.question")
-def test_the_log_waits_for_an_answer() -> None:
-    code, output = at_terminal([sys.executable, "-c", ASKING], [(b"[y/N]", b"y")], environ=IMPORTS)
+@pytest.mark.parametrize(
+    "question",
+    ['TerminalOutbound(Spinner(), is_sure=False).request, "elicitation/create", form', 'confirm, "Sure?", "failed"'],
+    ids=["of a server", "of a command"],
+)
+def test_the_log_waits_for_an_answer(question: str) -> None:
+    program = ASKING.replace("QUESTION", question)
+    code, output = at_terminal([sys.executable, "-c", program], [(b"[y/N]", b"y")], environ=IMPORTS)
     assert code == 0, output
     assert output.index("meanwhile") > output.index("[y/N] y"), output
 
