@@ -143,6 +143,7 @@ async def ask():
         await anyio.sleep(0)
         await anyio.sleep(0)
         logging.warning("meanwhile")
+        flush_log()  # before the answer is read
 
 start_log("warning")
 anyio.run(ask)
