@@ -174,6 +174,8 @@ def _settings_for(tool: str, report: SettingsReport) -> SettingsReport:
 
 async def _arguments(app: App, tool: str, raw_arguments: RawArguments, spinner: Spinner) -> Json:
     """Return the arguments as the tool expects them. Built-in tools convert strings themselves."""
+    if not raw_arguments.pairs:  # no schema is needed, and the call itself waits for its server
+        return raw_arguments.as_text()
     if (owner := owner_of(app.pool, tool)) is not None:
         spinner.text = f"waiting for {owner.alias}"
         await wait_for_owner(app.pool, tool, owner)
