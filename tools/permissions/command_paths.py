@@ -169,6 +169,15 @@ class CommandPaths:
             path = os.path.join(self._command.directory, start, path)
         return os.path.normpath("/" + path.lstrip("/"))
 
+    def has_package_program(self, folder: str | None, name: str) -> bool:
+        """Return True if a package with this program is installed in a folder of the workspace, or above it there."""
+        place = self.absolute(".", folder)
+        while place is not None and is_inside(place, self._roots):
+            if os.path.exists(os.path.join(place, "node_modules", ".bin", name)):
+                return True
+            place = os.path.dirname(place)
+        return False
+
     def _in_scratch(self, path: str) -> str:
         """Map a path under `/tmp`, as commands and file tools see it, to its real location."""
         scratch = self._site.scratch

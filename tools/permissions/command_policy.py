@@ -405,7 +405,7 @@ class _CommandPolicy:
             reasons, grants = self._reasons_about_outputs()
         else:
             for command in changing or self._unlisted_commands:
-                effect = "needs the network" if needs_network(command.known_words) else "is not known to be read-only"
+                effect = "needs the network" if self._is_online(command) else "is not known to be read-only"
                 problem = effect if changing else "would run where it can change files"
                 name = first_words(command.words) or command.name or "a program whose name is not literal"
                 is_of_workspace = self._paths.is_of_workspace(command)
@@ -472,7 +472,7 @@ class _CommandPolicy:
         site = self._site
         loopback = Network.SESSION_LOOPBACK if site.has_session and not self._is_plan else Network.OWN_LOOPBACK
         host_rules = [rule for rule in self._rules.strict if rule.governs(Access.FETCH)]
-        network_commands = [command for command in self._text.commands if needs_network(command.known_words)]
+        network_commands = [*filter(self._is_online, self._text.commands)]
         if not self._needs_network:
             return Network.HOST if self._is_yolo and site.has_network and not host_rules else loopback
         for rule in host_rules:
@@ -623,9 +623,13 @@ class _CommandPolicy:
     def _needs_network(self) -> bool:
         return self._request.command.needs is Needs.NETWORK or self._names_network
 
+    def _is_online(self, command: SimpleCommand) -> bool:
+        """Return True if the words of a simple command show that it needs the network."""
+        return needs_network(command.known_words, partial(self._paths.has_package_program, command.folder))
+
     @cached_property
     def _names_network(self) -> bool:
-        return any(needs_network(command.known_words) for command in self._text.commands)
+        return any(map(self._is_online, self._text.commands))
 
     @cached_property
     def _needs(self) -> Needs | None:
@@ -725,7 +729,7 @@ class _CommandPolicy:
             if command.source == source:
                 parts.append(VerdictPart(source, verdict, reason))
                 continue
-            is_online, allowing = needs_network(command.known_words), self._allowing_rule(command)
+            is_online, allowing = self._is_online(command), self._allowing_rule(command)
             if allowing is not None or (is_reader(command.words) and not is_online):
                 parts.append(VerdictPart(command.source, Verdict.ALLOW, str(allowing or "it only reads")))
             else:

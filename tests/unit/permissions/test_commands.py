@@ -441,6 +441,36 @@ def test_no_mode_gives_a_network_that_a_rule_denies(project: Path) -> None:
     assert outcome(project, "npm install", YOLO, deny=["WebFetch(example.org)"]) == "?wn"
 
 
+@pytest.mark.requirement("commands.views")
+@each_of(
+    ("command", "expected"),
+    [
+        ("npx tsc --noEmit", "?w"),
+        ("cd web && npx tsc", "?w"),
+        ("timeout 60 npm exec -- tsc -p .", "?w"),
+        ("pnpm exec tsc", "?w"),
+        ("npx tsc && npx absent", "?wn"),
+        ("npx tsc@5", "?wn"),
+        ("npx -p tsc tsc", "?wn"),
+        ("npx -y create-x", "?wn"),
+        ("npx $X", "?wn"),
+        ("npx ../tsc", "?wn"),
+        ("cd $X && npx tsc", "?wn"),
+        ("cd .. && npx outside", "?wn"),
+    ],
+)
+def test_a_program_of_an_installed_package_needs_no_network(copy: Path, command: str, expected: str) -> None:
+    for folder in (copy, copy.parent):
+        (folder / "node_modules/.bin").mkdir(parents=True, exist_ok=True)
+    (copy / "web").mkdir(exist_ok=True)
+    (copy / "node_modules/.bin/tsc").touch()
+    (copy.parent / "node_modules/.bin/outside").touch()
+    assert outcome(copy, command) == expected
+    (copy / "node_modules/.bin/tsc").unlink()
+    if command.startswith(("npx", "pnpm")):
+        assert outcome(copy, command) == "?wn"
+
+
 @pytest.mark.requirement("commands.rules")
 def test_a_network_that_the_operator_does_not_give_is_refused(project: Path) -> None:
     site = CommandSite(Engine.BUBBLEWRAP, has_network=False)
