@@ -5,19 +5,23 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Callable, Sequence
-from os.path import basename, dirname
+from os.path import basename, dirname, join, normpath, relpath
 from pathlib import Path
 from typing import Any, TypeVar
 
 from tools.contract.command_views import Engine, Network, ViewKind
 from tools.contract.limits import MAX_COMMAND_TIMEOUT
 from tools.contract.tool_results import FileDataPart, Part, TextPart
+from tools.files.workspace import contains
+from tools.permissions.command_lists import changes_by_git_alone
+from tools.permissions.command_text import read_command
+from tools.permissions.repositories import why_protected_at
 from tools.shell.command_runner import POSIX_SHELL, FinishedCommand
 from tools.shell.job_table import MAX_RUNNING, Job, JobStatus
 from tools.shell.process_spec import ExitStatus, SandboxChanges
 from tools.shell.program_output import ShownOutput
 from tools.shell.running_program import Ending, RunningProgram
-from tools.text.file_names import one_line, shown_whole_path
+from tools.text.file_names import one_line, shown_path, shown_whole_path
 
 _ItemT = TypeVar("_ItemT")
 KILO = 1000
@@ -37,7 +41,6 @@ _ENDS_PROCESSES = (
     re.compile(r"\b(?:p?kill|killall)\b|\bps\s[^|;&\n]{0,40}?-?p\s{0,4}\d|\bwait\s+\d|/proc/\d"),
     re.compile(r"\b(?:pkill|killall)\b"),
 )
-_GIT = re.compile(r"\bgit\b")
 _WORK = re.compile(r"/var/tmp\b|\bTMPDIR\b")  # noqa: S108 - only matched in text
 _NO_REPOSITORY = re.compile(r"not a git repository", re.IGNORECASE)
 _NO_VARIABLE = re.compile(
@@ -152,8 +155,7 @@ def _explanations(command: FinishedCommand) -> list[str]:
     notes: list[str] = []
     has_failed = command.exit is None or command.exit.code != 0
     if confined_command.view is not ViewKind.UNCONFINED:
-        # The exit status does not show whether the view was too small, because `grep`, `diff` and `test` return 1 in
-        # normal use.
+        # A failure does not show that the view was too small, because `grep`, `diff` and `test` return 1 in normal use.
         if hints := [*_file_hints(command), *_network_and_process_hints(command)]:
             network = "the network"
             if confined_command.network is not Network.HOST:
@@ -207,19 +209,7 @@ def _file_hints(command: FinishedCommand) -> list[str]:
         if is_reading:
             hints.append('Set needs: "write" to ask the user for a view in which the command can change files.')
         elif not rules:
-            hints.append(
-                "Commands can change files in /tmp and in the workspace (unless it is mounted read-only), so install "
-                "packages there (python -m venv, npm without -g). Elsewhere they can change only existing files and "
-                "folders that they name or enter with cd, and not remove those. Workspace files that other programs "
-                "execute or obey (hooks, settings of git, editors and agents) can be changed with write_file and edit, "
-                "with consent. To remove a workspace folder with such a file, name the file too (rm -rf x/.git x)."
-            )
-            if not request.view.is_git and _GIT.search(request.command):
-                hints.append(
-                    "Git can change such files too, if the user has agreed to a command that runs only git. Set needs: "
-                    '"write" to ask (but not in approval mode yolo). Check git status: git may have changed only some '
-                    "of the files."
-                )
+            hints += _hints_about_protected_files(command, lines)
         if rules:
             rule_list = ", ".join(map(one_line, [*rules][:MAX_NAMED]))
             is_denied = all(reason.partition(" rule ")[0].endswith(("deny", "exclude")) for reason in rules)
@@ -251,6 +241,43 @@ def _file_hints(command: FinishedCommand) -> list[str]:
         hints.append(
             "To request access to a hidden file, or to a file outside the view, write its path in the command; the "
             "user may then be asked."
+        )
+    return hints
+
+
+def _hints_about_protected_files(command: FinishedCommand, lines: Sequence[str]) -> list[str]:
+    """Return how a command in the working view can change what it could not change, if no rule protects that."""
+    request = command.request
+    refused_lines = [line for line in lines if _WRITE_REFUSED.search(line)]
+    words = dict.fromkeys(word for line in refused_lines for word in re.split(r"[\s'\"`:,()\[\]]+", line) if word)
+    paths: dict[str, None] = {}
+    for word in words:
+        path = normpath(join(request.folder, word))
+        root = next((root for root in request.roots if contains(root, path)), None)
+        if root is not None and why_protected_at(path, root, is_written=False) and path not in request.view.writable:
+            paths[path] = None
+    if paths:
+        names = _list_items([*paths], lambda path: shown_path(relpath(path, request.folder)))
+        them, these_paths = ("them", "the paths") if len(paths) > 1 else ("it", "the path")
+        hint = (
+            f"Other programs execute or obey {names}. To change {them}, use write_file or edit, or name {these_paths} "
+            "in the command (touch PATH; ...); the user is then asked."
+        )
+    elif command.exit == ExitStatus(0, None) and "|" not in request.command:
+        return []  # the program did without what it could not write
+    else:
+        hint = (
+            "Commands can change files in /tmp and in the workspace (unless it is mounted read-only), so install "
+            "packages there (python -m venv, npm without -g). Elsewhere they can change only existing files and "
+            "folders that they name or enter with cd, and not remove those. Workspace files that other programs "
+            "execute or obey can be changed with write_file and edit, or by a command that names them, with consent."
+        )
+    hints = [hint]
+    if not request.view.is_git and changes_by_git_alone(read_command(request.command)):
+        hints.append(
+            "Git can change such files too, if the user has agreed to a command that runs only git. Set needs: "
+            '"write" to ask (but not in approval mode yolo). Check git status: git may have changed only some of the '
+            "files."
         )
     return hints
 
