@@ -289,6 +289,9 @@ def _network_and_process_hints(command: FinishedCommand) -> list[str]:
     hints: list[str] = []
     if confined_command.network is not Network.HOST and _NO_NETWORK.search(text):
         hints.append('Set needs: "network" to ask the user for network access.')
+    elif confined_command.network is not Network.HOST and command.online_jobs and command.exit != ExitStatus(0, None):
+        jobs = f"job{'s' if len(command.online_jobs) > 1 else ''} {_list_items(command.online_jobs, str)}"
+        hints.append(f'Only a command with needs: "network" can reach the ports of {jobs}.')
     elif confined_command.network is not Network.HOST and not is_landlock and _NO_LISTENER.search(text):
         listener = "this command" if confined_command.network is Network.OWN_LOOPBACK else "a command of this session"
         hints.append(
@@ -480,6 +483,8 @@ def job_content(job: Job, output: ShownOutput) -> str:
                 "Only commands of this session, such as curl, can reach the ports that it opens. For the user's "
                 'browser or web_fetch, start it with needs: "network".'
             )
+        elif (box := job.running.confined_command).network is Network.HOST and box.view is not ViewKind.UNCONFINED:
+            lines.append('Only commands with needs: "network" can reach the ports that it opens.')
     return "\n".join([*lines, _output_block(output)])
 
 

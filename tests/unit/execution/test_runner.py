@@ -301,6 +301,26 @@ async def test_the_cost_of_one_long_line_grows_linearly(root: Path, tmp_path: Pa
 
 
 @pytest.mark.requirement("sandbox.stopped")
+async def test_a_failed_command_without_network_access_is_told_of_a_job_that_has_it(root: Path, tmp_path: Path) -> None:
+    class Box(NoSandbox):
+        async def confine(self, spec: ProcessSpec, workspace_roots: object, *terms: object) -> ConfinedCommand:
+            network = HOST if "online" in spec.argv[-1] else Network.SESSION_LOOPBACK
+            return ConfinedCommand(spec, Engine.BUBBLEWRAP, WORKING, network)
+
+    async with shell_in(root, tmp_path, confinement=Box()) as shell:
+        text = text_of(await shell.run(": online; sleep 600", is_background=True))
+        assert 'Only commands with needs: "network" can reach the ports that it opens.' in text
+        note = f'Only a command with needs: "network" can reach the ports of job {shell.job.id}.'
+        assert note in text_of(await shell.run("exit 7"))
+        assert note in text_of(await shell.run("echo curl: Connection refused; exit 7"))
+        assert "Note" not in text_of(await shell.run("true"))
+        assert "Note" not in text_of(await shell.run(": online; exit 7"))
+        await shell.stop(shell.job)
+        assert "Note" not in text_of(await shell.run("exit 7"))
+        assert "needs" not in text_of(await shell.run("sleep 600", is_background=True))
+
+
+@pytest.mark.requirement("sandbox.stopped")
 async def test_a_note_names_the_rules_that_stopped_a_command_and_what_ends_a_job(root: Path, tmp_path: Path) -> None:
     class Box(NoSandbox):
         async def confine(self, spec: ProcessSpec, workspace_roots: object, *terms: object) -> ConfinedCommand:
