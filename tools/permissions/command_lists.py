@@ -47,7 +47,8 @@ _READER_FORMS = _by_program({
         (status|diff(-tree|-index|-files)?|log|show(-ref)?|blame|annotate|rev-parse|ls-files|ls-tree|grep|describe
         |shortlog|reflog|cat-file|name-rev|merge-base|rev-list|for-each-ref|symbolic-ref|count-objects|whatchanged
         |range-diff|check-ignore|check-attr|var|version|help|cherry|fsck|bisect\ (log|view)|sparse-checkout\ list
-        |ls-remote|stash\ (list|show)|worktree\ list|lfs\ (ls-files|status|env))(\ .*)?
+        |ls-remote|stash\ (list|show)|worktree\ (list|prune\ (.*\ )?(-n|--dry-run))|lfs\ (ls-files|status|env))(\ .*)?
+        |clean\ (.*\ )?(-[a-zA-Z]*n[a-zA-Z]*|--dry-run)(\ .*)?
         |branch(\ (-a|-r|-v|-vv|-l|--(all|remotes|list|show-current|verbose|(no-)?(merged|contains)\b.*
             |(sort|format|points-at|color)\b.*))(\ .*)?)?
         |tag(\ (-l|--list|-n\d*|--(sort|format|contains|points-at|merged|no-merged)\b.*)(\ .*)?)?
@@ -176,6 +177,14 @@ def needs_network(words: Words, is_installed: Callable[[str], bool] = lambda _: 
             if not addresses or not all(map(_LOOPBACK.fullmatch, addresses)):
                 return True
     return False
+
+
+def remote_of(words: Words) -> str | None:
+    """Return the first operand of a git command that contacts a remote (empty without one); `None` for others."""
+    after_options = without_git_options(words[1:])
+    if words[:1] != ("git",) or not after_options or after_options[0] not in ("fetch", "pull", "push", "ls-remote"):
+        return None
+    return next((word or "?" for word in after_options[1:] if word is None or not word.startswith("-")), "")
 
 
 def searches_folders(command: SimpleCommand) -> bool:

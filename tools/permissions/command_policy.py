@@ -454,7 +454,7 @@ class _CommandPolicy:
 
     def _grants(self, commands: Sequence[SimpleCommand]) -> list[Grant]:
         """Return rules that would allow these simple commands, or nothing if rules cannot allow all of them."""
-        scopes = [first_words(command.words) for command in commands if self._paths.is_of_workspace(command)]
+        scopes = [_scope_of(command) for command in commands if self._paths.is_of_workspace(command)]
         if len(scopes) < len(commands) or not all(scopes):
             return []
         grants: list[Grant] = []
@@ -625,6 +625,8 @@ class _CommandPolicy:
 
     def _is_online(self, command: SimpleCommand) -> bool:
         """Return True if the words of a simple command show that it needs the network."""
+        if self._paths.local_remotes(command):
+            return False
         return needs_network(command.known_words, partial(self._paths.has_package_program, command.folder))
 
     @cached_property
@@ -749,6 +751,18 @@ def allowed_reading(rules: Rules, home: str) -> Iterator[str]:
             path = home + path[1:] if path.startswith("~") else path[1:]
             if not set(path) & set("*?[\\") and os.path.lexists(path):
                 yield os.path.realpath(path)
+
+
+def _scope_of(command: SimpleCommand) -> str:
+    """Return the first words of the rule that would allow a simple command and similar ones; empty without such a rule.
+
+    If no rule allows most subcommands of a git command (`git worktree`), the rule is only about one that reads.
+    """
+    scope = first_words(command.words)
+    if scope not in {f"git {name}" for name in _GIT_CHANGES_SETTINGS}:
+        return scope
+    subcommand = command.words[2] if len(command.words) > len(("git", "worktree")) else None
+    return f"{scope} {subcommand}" if is_reader(command.words) and re.fullmatch("[a-z-]+", subcommand or "") else scope
 
 
 def _rule_about(command: SimpleCommand, rules: Sequence[Rule], *, allows: bool = False) -> Rule | None:

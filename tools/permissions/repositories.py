@@ -78,6 +78,7 @@ class _NamedBySettings(NamedTuple):
 
     hooks: tuple[str, ...]  # folders with hooks
     files: tuple[str, ...]  # included settings
+    remotes: tuple[tuple[str, str | None], ...]  # names of remotes, each with a path; `None` instead of a URL
 
 
 _SETTINGS_FILES = ("config", "config.worktree")
@@ -188,8 +189,22 @@ def _is_named_by_settings(path: str, root: str) -> bool:
 
 def _named_paths(work_tree: str) -> _NamedBySettings:
     """Return the paths that settings name for a work tree, as written and with every symlink resolved."""
-    places = _read_named_paths(work_tree)
-    return _NamedBySettings(*(tuple(dict.fromkeys((*group, *map(os.path.realpath, group)))) for group in places))
+    named = _read_named_paths(work_tree)
+    hooks, files = (
+        tuple(dict.fromkeys((*group, *map(os.path.realpath, group)))) for group in (named.hooks, named.files)
+    )
+    return named._replace(hooks=hooks, files=files)
+
+
+def local_remotes(folder: str, name: str | None) -> list[str]:
+    """Return the paths of the remote `name` of the work tree that contains a folder; without a name, of all remotes.
+
+    Empty if there is none, or if one of them is not a path of this machine. Blocking.
+    """
+    if (top := work_tree_above(folder)) is None:
+        return []
+    paths = [path for remote, path in _read_named_paths(top).remotes if remote in (name or remote, "")]
+    return [path for path in paths if path] if all(paths) else []
 
 
 def _read_named_paths(work_tree: str) -> _NamedBySettings:
@@ -208,6 +223,7 @@ def _read_named_paths(work_tree: str) -> _NamedBySettings:
     examined_at, stamps = time.time_ns(), dict[str, Stamp | None]()
     hooks: list[str] = []
     files: list[str] = []
+    remotes: list[tuple[str, str | None]] = []
     while pending and len(stamps) < _MAX_SETTINGS_FILES:
         path = pending.pop(0)
         if path in stamps:
@@ -219,7 +235,14 @@ def _read_named_paths(work_tree: str) -> _NamedBySettings:
             elif name == "include.path":
                 files.append(os.path.normpath(os.path.join(os.path.dirname(path), value)))
                 pending.append(files[-1])
-    named = _NamedBySettings(tuple(hooks), tuple(files))
+            elif name.startswith("remote.") and name.endswith((".url", ".pushurl")):
+                path_or_url = value.removeprefix("file://")
+                is_path = ":" not in path_or_url.partition("/")[0]
+                place = os.path.normpath(os.path.join(work_tree, path_or_url)) if is_path else None
+                remotes.append((name.removeprefix("remote.").rpartition(".")[0].strip('"'), place))
+            elif name.startswith("url."):
+                remotes.append(("", None))  # git may replace the URL of any remote
+    named = _NamedBySettings(tuple(hooks), tuple(files), tuple(remotes))
     _named_by_settings.keep(key, named, stamps.items(), examined_at)
     return named
 

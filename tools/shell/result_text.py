@@ -232,6 +232,8 @@ def _file_hints(command: FinishedCommand) -> list[str]:
             "Files that other commands left in /var/tmp (their TMPDIR) are not in this view. read_file, grep_search "
             'and commands with needs: "write" find them under that path.'
         )
+    if is_reading and re.search(r"\bprunable\b", text) and "worktree" in request.command:
+        hints.append("Worktrees outside the workspace are not in this view, so git may call them prunable by mistake.")
     if is_reading and not is_landlock and not request.view.is_git and _NO_REPOSITORY.search(text):
         hints.append(
             "The repository that contains the workspace is not shown if rules hide files. Set needs: "

@@ -260,6 +260,8 @@ READING, WORKING, OWN, HOST = ViewKind.READING, ViewKind.WORKING, Network.OWN_LO
             OWN,
             "Commands cannot create UNIX sockets",
         ),
+        ("git worktree list: /w 1a2b prunable", READING, OWN, "git may call them prunable by mistake"),
+        ("git worktree list: /w 1a2b prunable", WORKING, OWN, None),
         ("connect: Network is unreachable", WORKING, OWN, 'needs: "network" to ask'),
         ("Temporary failure in name resolution", WORKING, OWN, 'needs: "network" to ask'),
         ("connect: Network is unreachable", WORKING, HOST, None),

@@ -93,6 +93,8 @@ npm config get registry                         | r   r   r   r   w n
 npm config set registry x                       | X   ?w  ?w  w   w n
 ss -ltnp && pgrep -af x; lsof -i :8000                       | r   r   r   r   w n
 git fsck --full                                 | r   r   r   r   w n
+git clean -nd; git worktree prune -n            | r   r   r   r   w n
+git clean -fd                                   | X   ?w  ?w  w   w n
 cat a.json | python3 -m json.tool               | r   r   r   r   w n
 python3 -m json.tools                           | X   ?w  ?w  w   w n
 cat /etc/hostname /usr/share/x                  | r   r   r   r   w n
@@ -443,6 +445,43 @@ def test_no_mode_gives_a_network_that_a_rule_denies(project: Path) -> None:
 
 @pytest.mark.requirement("commands.views")
 @each_of(
+    ("command", "expected", "named"),
+    [
+        ("git push origin main", "?w+", True),
+        ("cd src && git push -u origin", "?w+", True),
+        ("git push inside", "?w", False),
+        ("git fetch origin", "?w", False),
+        ("git ls-remote origin", "?r+", True),
+        ("git push web", "?wn", False),
+        ("git push", "?wn", False),
+        ("git push helper", "?wn", False),
+        ("git push absent", "?wn", False),
+        ("git push $X", "?wn", False),
+        ("git -c remote.origin.url=https://example.org/x push origin", "?wn", False),
+    ],
+)
+def test_a_remote_that_is_a_path_is_asked_about_as_a_path_and_not_as_the_network(
+    copy: Path, command: str, expected: str, *, named: bool
+) -> None:
+    (copy / ".git").mkdir(exist_ok=True)
+    remotes = {
+        "origin": "../bare.git",
+        "inside": "src",
+        "web": "https://example.org/x.git",
+        "helper": "ext::sh -c true",
+    }
+    settings = "".join(f'[remote "{name}"]\n\turl = {url}\n' for name, url in remotes.items())
+    (copy / ".git/config").write_text(settings)
+    (copy.parent / "bare.git").mkdir(exist_ok=True)
+    permission = judge(copy, command)
+    assert abbreviation(permission) == expected
+    assert (f"it names {copy.parent}/bare.git, which is outside the workspace" in permission.reason) is named
+    (copy / ".git/config").write_text(f'{settings}[url "ssh://host/"]\n\tinsteadOf = ..\n')
+    assert outcome(copy, "git push origin main") == "?wn"
+
+
+@pytest.mark.requirement("commands.views")
+@each_of(
     ("command", "expected"),
     [
         ("npx tsc --noEmit", "?w"),
@@ -494,6 +533,7 @@ def test_a_network_that_the_operator_does_not_give_is_refused(project: Path) -> 
         ("bun run build", ["Bash(bun run build *)"]),
         ("touch a && rm b", ["Bash(touch *)", "Bash(rm *)"]),
         ("npm test | awk 1", ["Bash(npm test *)", "Bash(awk *)"]),
+        ("git tag x; git worktree list", ["Bash(git tag *)", "Bash(git worktree list *)"]),
         ("python3 -c 'x'", []),
         ("git -C src add x", []),
         ("npm --prefix x test", []),
