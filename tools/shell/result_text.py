@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 from tools.contract.command_views import Engine, Network, ViewKind
 from tools.contract.limits import MAX_COMMAND_TIMEOUT
 from tools.contract.tool_results import FileDataPart, Part, TextPart
-from tools.files.workspace import contains
+from tools.files.workspace import contains, is_inside
 from tools.permissions.command_lists import changes_by_git_alone
 from tools.permissions.command_text import read_command
 from tools.permissions.repositories import why_protected_at
@@ -20,7 +20,7 @@ from tools.shell.command_runner import POSIX_SHELL, FinishedCommand
 from tools.shell.job_table import MAX_RUNNING, Job, JobStatus
 from tools.shell.process_spec import ExitStatus, SandboxChanges
 from tools.shell.program_output import ShownOutput
-from tools.shell.running_program import Ending, RunningProgram
+from tools.shell.running_program import CommandRequest, Ending, RunningProgram
 from tools.text.file_names import one_line, shown_path, shown_whole_path
 
 _ItemT = TypeVar("_ItemT")
@@ -212,7 +212,7 @@ def _file_hints(command: FinishedCommand) -> list[str]:
             hints += _hints_about_protected_files(command, lines)
         if rules:
             rule_list = ", ".join(map(one_line, [*rules][:MAX_NAMED]))
-            is_denied = all(reason.partition(" rule ")[0].endswith(("deny", "exclude")) for reason in rules)
+            is_denied = all(map(_is_denial, rules))
             hints.append(
                 f"Protected by {rule_list}."
                 + ("" if is_denied else " To request access, name the file in the command; the user may then be asked.")
@@ -239,22 +239,48 @@ def _file_hints(command: FinishedCommand) -> list[str]:
             "The repository that contains the workspace is not shown if rules hide files. Set needs: "
             '"write" to ask the user for a view in which git sees the repository.'
         )
-    if _CLOSED.search(text):
+    closed = {_why_closed(line, request) for line in lines if _CLOSED.search(line)}
+    if None in closed:
         hints.append(
             "To request access to a hidden file, or to a file outside the view, write its path in the command; the "
             "user may then be asked."
         )
+    elif denials := sorted(filter(None, closed)):
+        hints.append(f"Hidden by {', '.join(map(one_line, denials))}.")
     return hints
+
+
+def _why_closed(line: str, request: CommandRequest) -> str | None:
+    """Return the rule that denies what a line complains about, empty for a visible file of the workspace, else `None`.
+
+    A visible file is only not executable, for example.
+    """
+    masked = request.view.restrictions.masked
+    for path in _paths_in([line], request.folder):
+        reason = next((request.view.restrictions.why.get(place, "") for place in masked if contains(place, path)), None)
+        if reason is not None:
+            return reason if _is_denial(reason) else None
+        if is_inside(path, request.roots) and os.path.lexists(path):
+            return ""
+    return None
+
+
+def _is_denial(reason: str) -> bool:
+    return reason.partition(" rule ")[0].endswith(("deny", "exclude"))
+
+
+def _paths_in(lines: Sequence[str], folder: str) -> list[str]:
+    """Return what the words in lines of output mean as paths. `folder` is where the command started."""
+    words = dict.fromkeys(word for line in lines for word in re.split(r"[\s'\"`:,()\[\]]+", line) if word)
+    return [normpath(join(folder, word)) for word in words]
 
 
 def _hints_about_protected_files(command: FinishedCommand, lines: Sequence[str]) -> list[str]:
     """Return how a command in the working view can change what it could not change, if no rule protects that."""
     request = command.request
     refused_lines = [line for line in lines if _WRITE_REFUSED.search(line)]
-    words = dict.fromkeys(word for line in refused_lines for word in re.split(r"[\s'\"`:,()\[\]]+", line) if word)
     paths: dict[str, None] = {}
-    for word in words:
-        path = normpath(join(request.folder, word))
+    for path in _paths_in(refused_lines, request.folder):
         root = next((root for root in request.roots if contains(root, path)), None)
         if root is not None and why_protected_at(path, root, is_written=False) and path not in request.view.writable:
             paths[path] = None

@@ -329,8 +329,13 @@ async def test_a_note_names_the_rules_that_stopped_a_command_and_what_ends_a_job
         async def confine(self, spec: ProcessSpec, workspace_roots: object, *terms: object) -> ConfinedCommand:
             return ConfinedCommand(spec, *BOX)
 
-    rules = {f"{root}/docs": "permissions.deny rule Edit(/docs/**)", f"{root}/.env": "permissions.ask rule Read(.env)"}
-    view = CommandView(*BOX, restrictions=FileRestrictions(why=rules))
+    rules = {
+        f"{root}/docs": "permissions.deny rule Edit(/docs/**)",
+        f"{root}/.env": "permissions.ask rule Read(.env)",
+        f"{root}/.key": "permissions.deny rule Read(.key)",
+    }
+    (root / "script.sh").touch()
+    view = CommandView(*BOX, restrictions=FileRestrictions(masked=(f"{root}/.key", f"{root}/.env"), why=rules))
     async with shell_in(root, tmp_path, confinement=Box()) as shell:
         confined_shell = replace(shell, context=replace(shell.context, view=view))
 
@@ -343,6 +348,11 @@ async def test_a_note_names_the_rules_that_stopped_a_command_and_what_ends_a_job
         assert "by permissions.ask rule Read(.env). To request access, name the file in" in await result_text(
             "echo rm: o/.env: Device or resource busy"
         )
+        assert "Note" not in await result_text("./script.sh")
+        key_text = await result_text("echo cat: .key: Permission denied")
+        assert "Hidden by permissions.deny rule Read(.key).\n" in key_text
+        assert "the user may then be asked" in await result_text("echo cat: .env: Permission denied")
+        assert "the user may then be asked" in await result_text("echo cat: /x: Permission denied")
         (root / "sub").mkdir()
         hook_text = await result_text("cd sub; echo \"OSError: Read-only file system: '.git/hooks/pre-commit'\"; false")
         assert "Other programs execute or obey .git/hooks/pre-commit. To change it, use write_file or edit" in hook_text
