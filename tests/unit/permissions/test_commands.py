@@ -1135,6 +1135,48 @@ def test_the_question_about_git_opens_its_repository_and_the_folders_that_it_cre
     assert permission.view is not None
     assert permission.view.writable == (str(copy),)
     assert permission.reason.endswith(f"it works in the repository {copy}, which is outside the workspace")
+    # The same if not only git changes files, if git is not the first word, and if it works in another folder.
+    for command in ("echo x > b && git add b", "timeout 9 git add b", "git -C . add b", "sh -c 'git add b'"):
+        permission = judge(copy / "src", command, home=home)
+        assert permission.view is not None
+        assert permission.view.writable == (str(copy),), command
+
+
+@pytest.mark.requirement("commands.views")
+def test_the_question_about_git_names_and_opens_the_stores_of_a_worktree_or_submodule_that_they_refer_back_to(
+    copy: Path,
+) -> None:
+    base = copy.parent
+
+    def git(*arguments: str) -> None:
+        options = ("-c", "user.name=a", "-c", "user.email=a@example.invalid", "-c", "protocol.file.allow=always")
+        subprocess.run(["git", *options, *arguments], cwd=base, check=True, capture_output=True)
+
+    for name in ("main", "other", "outer"):
+        git("init", "-q", name)
+        git("-C", name, "commit", "-q", "--allow-empty", "-m", "x")
+    git("-C", "main", "worktree", "add", "-q", "../tree")
+    git("-C", "other", "worktree", "add", "-q", "../theirs")
+    git("-C", "outer", "submodule", "add", "-q", str(base / "main"), "inner")
+    for mode in (ApprovalMode.DEFAULT, ApprovalMode.YOLO):
+        for root, store in (("tree", "main/.git"), ("outer/inner", "outer/.git/modules/inner")):
+            options = {"home": base / "home", "is_sandboxed": True, "allow": ["Bash(git *)"]}
+            permission = judge(base / root, "git add x", mode, **options)  # pyright: ignore[reportArgumentType] - a test's options
+            reason = f"it works in the repository {base / store}, which is outside the workspace"
+            assert (permission.verdict, permission.reason, permission.grants) == (Verdict.ASK, reason, ())
+            assert permission.view is not None
+            assert permission.view.writable == (str(base / store),)
+            assert permission.dialog_view is not None
+            assert permission.dialog_view.writable == ()
+    # Anyone may write a `.git` file, so it opens nothing that does not refer back, and nothing that is not git's.
+    (base / "tree" / ".git").unlink()
+    (base / "made").mkdir()
+    (base / "made" / "gitdir").write_text(f"{base}/tree/.git\n")
+    for target in ("other/.git", "other/.git/worktrees/theirs", "made", "home", "/etc"):
+        (base / "tree" / ".git").write_text(f"gitdir: {base / target}\n")
+        permission = judge(base / "tree", "git add x", home=base / "home")
+        assert permission.view is not None
+        assert permission.view.writable == (), target
 
 
 @pytest.mark.requirement("commands.views")
