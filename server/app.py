@@ -160,6 +160,7 @@ class App:
                 lambda: self.commands.code_intelligence,
             ),
             media=settings.media,
+            why_no_scratch=self.commands.why_no_scratch,
         )
 
     def _make_router(

@@ -25,6 +25,7 @@ from server.settings.settings_files import home_folder, real_path, runtime_folde
 from server.settings.tool_models import WebSettings
 from server.settings.workspace_trust import trust_file, trusted_files
 from tools.call.tool_registry import ToolRegistry
+from tools.contract.tool_errors import ExhaustedError
 from tools.files.workspace import SCRATCH_NAME, Scratch
 from tools.machine.cached_properties import cached_property
 from tools.memory.memory_files import is_memory_name
@@ -229,6 +230,13 @@ class Commands:
     async def are_confined(self, roots: Sequence[str]) -> bool:
         """Return whether commands are certain to run in the sandbox."""
         return self._shell.sandbox != "off" and (await self.confinement.status(roots)).failure is None
+
+    async def why_no_scratch(self, roots: Sequence[str]) -> str:
+        """Return why commands have no `/tmp` of their own, as a sentence; empty if they have one, or if unknown."""
+        with suppress(ExhaustedError):
+            if failure := (await self.confinement.status(roots)).failure:
+                return f"There is no private /tmp, because commands do not run in bubblewrap: {failure}."
+        return ""
 
     def runner(self) -> CommandRunner:
         """Return the command runner, created at first use, because many servers never run commands."""
