@@ -53,6 +53,7 @@ logger = logging.getLogger(__name__)
 # Settings with tool rules, and the command-line options for them
 FLAGS = {"tools.include": "--include-tools", "tools.exclude": "--exclude-tools"}
 _NO_SESSION = "This client has no session, so each of its commands has its own /tmp, and file tools have none."
+_ONE_CALL = "This server ends with the call, so commands have a /tmp that is then deleted, and file tools have none."
 CLOSE_SECONDS = 5.0  # limit for stopping commands at shutdown; the broker kills the rest
 
 
@@ -154,8 +155,9 @@ def permission_policy(report: SettingsReport, registry: ToolRegistry) -> Permiss
 class Commands:
     """Runs commands and programs, with everything that they need. No process is started before the first command."""
 
-    def __init__(self, report: SettingsReport) -> None:
+    def __init__(self, report: SettingsReport, *, keeps_tmp: bool = True) -> None:
         self._report = report
+        self._keeps_tmp = keeps_tmp
         self._shell = report.settings.shell
         caches = os.path.join(report.state_folder, "caches") if report.state_folder is not None else None
         # A folder is created only when it is needed.
@@ -215,6 +217,7 @@ class Commands:
             read_only=tuple(map(os.path.abspath, own_files)),
             readable=shell.readable,
             writable=shell.writable,
+            keeps_tmp=self._keeps_tmp,
         )
         return BubblewrapConfinement(
             SandboxMode(shell.sandbox),
@@ -303,6 +306,8 @@ class Commands:
         def scratch(path: str | None) -> Scratch | str:
             if path is None:
                 return _NO_SESSION
+            if not self._keeps_tmp:
+                return _ONE_CALL
             work = os.path.join(os.path.dirname(path), WORK)
             return Scratch(path, partial(self.folders.make_scratch, path), work)
 

@@ -797,6 +797,15 @@ async def test_nothing_lasts_next_to_a_workspace_in_tmp_and_the_result_says_so(
 
 
 @pytest.mark.requirement("sandbox.lasting")
+@pytest.mark.parametrize("view", [READING, WORKING], ids=["reading", "working"])
+async def test_if_the_server_ends_with_a_command_the_result_names_what_was_in_its_tmp(
+    place: Place, view: CommandView
+) -> None:
+    result = await place.run("echo hi > /tmp/y; cat file", view, Site(home=str(place.home), keeps_tmp=False))
+    assert (result.output, result.changes.not_lasting) == ("one\n", ("/tmp/y",))
+
+
+@pytest.mark.requirement("sandbox.lasting")
 async def test_a_file_in_the_real_tmp_that_a_question_named_is_visible_only_for_that_command(place: Place) -> None:
     with tempfile.NamedTemporaryFile("w", dir="/tmp", prefix="coretools-test-") as file:
         file.write("shown\n")

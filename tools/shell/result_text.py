@@ -339,7 +339,7 @@ def sandbox_notes(changes: SandboxChanges) -> list[str]:
         )
     if changes.not_lasting:
         notes.append(
-            "Note: the workspace is in /tmp, and everything else in /tmp is deleted after a command. Deleted: "
+            "Note: everything in /tmp outside the workspace was deleted after the command. Deleted: "
             f"{_list_items(changes.not_lasting, shown_whole_path)}. Keep what you need in the workspace."
         )
     if changes.is_unknown:

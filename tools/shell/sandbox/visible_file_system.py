@@ -75,6 +75,7 @@ class Site:
     readable: tuple[str, ...] = ()  # files and folders to show completely, even if they are known locations of secrets
     writable: tuple[str, ...] = ()  # auto-run files and folders in the roots that may be changed
     temporary_bytes: int = PRIVATE_BYTES  # allowed size of a client's `/tmp` after a command
+    keeps_tmp: bool = True  # whether a client's `/tmp` outlives a command
 
 
 @dataclass(frozen=True, slots=True)
@@ -386,7 +387,8 @@ class ViewPreparation:
         """
         if self.private_folder is None:
             return {}, None, None
-        is_alone = any(contains(TEMPORARY, root) for root in workspace)
+        is_below = any(contains(TEMPORARY, root) for root in workspace)
+        is_alone = is_below or not self.site.keeps_tmp
         folder, alone, scratch = self.private_folder(), None, None
         temporary = os.path.join(folder, SCRATCH_OF_PLAN if self.command_view.is_plan else SCRATCH)
         if self.command_view.has_new_tmp and not is_alone:
@@ -398,7 +400,7 @@ class ViewPreparation:
         if is_alone:
             alone = tempfile.mkdtemp(prefix="alone-", dir=folder)
             temporary = os.path.join(alone, "tmp")
-            work = work or os.path.join(alone, "work")
+            work = work or (os.path.join(alone, "work") if is_below else None)
         lasting = {TEMPORARY: temporary} | ({WORK: work} if work is not None else {})
         for path in lasting.values():
             make_open_folder(path)
