@@ -233,6 +233,8 @@ class _CommandPolicy:
     def _collect_reasons(self) -> _Question:
         """Collect the reasons to ask that apply even if `_exemption` would let the command run without consent."""
         question, guarded_paths = _Question(), self._request.guarded_paths
+        # A rule allows the usual view. A caller who wants more than this view asks for it with `needs`.
+        is_allowed = self._allowing_rules and self._has_bubblewrap and self._request.command.needs is not Needs.WRITE
         self._ask_about_words(question)
         for rule in self._rules.ask:
             if rule.specifier is None and rule.governs(Access.READ):
@@ -253,7 +255,7 @@ class _CommandPolicy:
                 question.add(f"it names {named_path.path}: {reason}", widens_access=True)
                 question.is_guarded = True
                 question.writable[named_path.real_path] = None
-            elif not (self._allowing_rules and self._has_bubblewrap) and not named_path.is_program:
+            elif not (named_path.is_program or is_allowed):
                 self._ask_about_path(question, named_path)
         is_changing = self._has_bubblewrap and not self._is_reading
         if is_changing and (reason := guarded_paths.why_not_held(self._roots)):

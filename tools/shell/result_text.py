@@ -203,6 +203,8 @@ def _file_hints(command: FinishedCommand) -> list[str]:
     is_reading, is_landlock = confined_command.view is ViewKind.READING, confined_command.engine is Engine.LANDLOCK
     hints: list[str] = []
     home = confined_command.spec.environment.get("HOME") or "~"
+    # A rule that allows the command allows only the usual view.
+    rights = "; the user may then be asked" if is_reading else ' and set needs: "write"; the user may then be asked'
     if _WRITE_REFUSED.search(text):
         reasons = request.view.restrictions.why.items()
         names = set(re.split(r"[\s'\"`:/]+", text))
@@ -228,7 +230,7 @@ def _file_hints(command: FinishedCommand) -> list[str]:
             is_denied = all(reason.partition(" rule ")[0].endswith(("deny", "exclude")) for reason in rules)
             hints.append(
                 f"Protected by {rule_list}."
-                + ("" if is_denied else " To request access, name the file in the command; the user may then be asked.")
+                + ("" if is_denied else f" To request access, name the file in the command{rights}.")
             )
     if is_reading and any(_ABSENT.search(line) and (home in line or "~/" in line) for line in lines):
         hints.append("To request access to a path in the home folder, name it in the command; the user is then asked.")
@@ -252,8 +254,7 @@ def _file_hints(command: FinishedCommand) -> list[str]:
         )
     if _CLOSED.search(text):
         hints.append(
-            "To request access to a hidden file, or to a file outside the view, write its path in the command; the "
-            "user may then be asked."
+            f"To request access to a hidden file, or to a file outside the view, write its path in the command{rights}."
         )
     return hints
 

@@ -1179,6 +1179,21 @@ def test_the_question_about_git_names_and_opens_the_stores_of_a_worktree_or_subm
         assert permission.view.writable == (), target
 
 
+@pytest.mark.requirement("commands.rules")
+@each_of(("command", "expected"), [("./run.sh .vscode/x", "?w+"), ("./run.sh a.log", "?w+"), ("./run.sh a.py", "w")])
+def test_with_an_allow_rule_a_caller_who_asks_to_write_is_asked_about_hidden_and_auto_run_files_that_it_names(
+    copy: Path, command: str, expected: str
+) -> None:
+    (copy / ".qwenignore").write_text("*.log\n")
+    (copy / "a.log").touch()
+    (copy / ".vscode").mkdir(exist_ok=True)
+    (copy / ".vscode" / "x").touch()
+    allow = ["Bash(./run.sh *)"]
+    assert outcome(copy, command, allow=allow) == "w"
+    for mode in (ApprovalMode.DEFAULT, ApprovalMode.AUTO_EDIT):
+        assert outcome(copy, command, mode, needs=Needs.WRITE, allow=allow) == expected
+
+
 @pytest.mark.requirement("commands.views")
 def test_in_yolo_nothing_is_asked_because_of_agent_ignore_files(copy: Path) -> None:
     (copy / ".qwenignore").write_text("*.log\n")
