@@ -8,6 +8,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, cast
 
+from docs.result_schemas import RESULT_SCHEMAS
 from tools.agents import AgentCommand
 from tools.builtin.all_tools import builtin_tools
 from tools.call.base_tool import BaseTool, BuiltinTool
@@ -85,9 +86,9 @@ def _section(tool: BaseTool[Any]) -> Iterator[str]:
         )
     yield ""
     yield from _rows(tool.parameter_schema, "parameter")
-    if tool.output_schema is not None:
+    if tool.name in RESULT_SCHEMAS:
         yield "Structured result:\n"
-        yield from _rows(tool.output_schema, "field")
+        yield from _rows(RESULT_SCHEMAS[tool.name], "field")
 
 
 def _annotations(tool: BaseTool[Any]) -> str:

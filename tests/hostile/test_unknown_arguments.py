@@ -8,12 +8,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from jsonschema import Draft202012Validator
 from mcp.client import Client
 
 from tests.harness import HANDSHAKE, MODERN, in_memory
 from tests.hostile.every_tool import call, state_of
-from tools.builtin.all_tools import builtin_tools
 from tools.text.file_names import UNSEEN
 
 pytestmark = pytest.mark.anyio
@@ -53,7 +51,6 @@ async def test_a_tool_that_changes_something_refuses_unknown_parameters_and_othe
         annotations = {tool.name: tool.annotations for tool in (await client.list_tools()).tools}
         annotations.pop("lsp", None)  # it is listed only where a language server is installed
         assert annotations.keys() <= CALLS.keys()
-        schemas = {tool.name: tool.output_schema for tool in builtin_tools()}
         for tool, arguments in CALLS.items():
             state_before = state_of(root)
             answer = await call(client, tool, **arguments, nonsense_q=1)
@@ -66,8 +63,6 @@ async def test_a_tool_that_changes_something_refuses_unknown_parameters_and_othe
                 continue
             assert answer.code == ("job_not_found" if tool == "read_background_output" else None), answer.text
             assert f"'nonsense_q' is not a parameter of {tool} and was ignored." in answer.text
-            if not answer.result.is_error and (schema := schemas[tool]) is not None:
-                assert list(Draft202012Validator(dict(schema)).iter_errors(answer.structured)) == []  # pyright: ignore[reportUnknownMemberType] - jsonschema
 
 
 @pytest.mark.requirement("params.unknown")

@@ -29,7 +29,7 @@ from tests.waiting import until
 from tools.contract.command_views import NO_RESTRICTIONS
 from tools.contract.tool_errors import ExecutionDeniedError
 from tools.files.workspace import Workspace
-from tools.lsp import code_intelligence, code_locations
+from tools.lsp import code_locations
 from tools.lsp.code_intelligence import CodeIntelligence, ServerStart
 from tools.lsp.language_server_session import ConnectionEndedError, LanguageServerConnection, path_of
 from tools.lsp.language_servers import LanguageServer, ServerPrograms, programs_in
@@ -95,20 +95,16 @@ async def test_every_operation_reports_places_as_people_count_them(root: Path, r
 
 
 @pytest.mark.requirement("lsp.answers")
-async def test_a_large_first_folder_does_not_hide_the_language_of_the_second(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(code_intelligence, "MAX_EXAMINED", 20)
-    large, small = tmp_path / "large", tmp_path / "small"
-    (small / "below").mkdir(parents=True)
-    (small / "below" / "a.fake").write_text(CODE)
-    large.mkdir()
-    for number in range(30):
-        (large / f"{number}.txt").touch()
-    config = write_config(tmp_path, {"workspace": {"roots": [str(large), str(small)]}, **settings()})
-    async with in_memory(HANDSHAKE, None, config) as client:
-        result = await ask(client, "workspaceSymbol", query="N", limit=1)
-        assert not result.is_error, text_of(result)
+async def test_a_question_about_the_workspace_names_a_file_until_a_server_runs(root: Path) -> None:
+    async with client_of(root, settings("loads")) as client:
+        write_locations(root, location((root / "a.fake").as_uri(), 1, 9))
+        for operation in ("workspaceSymbol", "workspaceDiagnostics"):
+            refusal = await ask(client, operation, query="N")
+            assert code_of(refusal) == "no_language_server"
+            assert "Give a file of the language as filePath" in text_of(refusal)
+        # The first answer waits until the server knows the project.
+        for arguments in ({"filePath": "a.fake"}, {}):
+            assert "class Named" in text_of(await ask(client, "workspaceSymbol", query="N", **arguments))
 
 
 @pytest.mark.requirement("lsp.answers")

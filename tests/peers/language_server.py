@@ -10,12 +10,13 @@ import json
 import os
 import socket
 import sys
+import threading
 import time
 from pathlib import Path
 from typing import Any
 
 BEHAVIOUR = sys.argv[1] if len(sys.argv) > 1 else "honest"
-state_counts: dict[str, Any] = {"opened": 0, "changed": 0, "watched": 0, "closed": 0}
+state_counts: dict[str, Any] = {"opened": 0, "changed": 0, "watched": 0, "closed": 0, "reported": 0}
 
 
 def send(message: dict[str, Any]) -> None:
@@ -49,6 +50,7 @@ def report(uri: str, version: int, text: str) -> None:
         if "wrong" in line
     ]
     if BEHAVIOUR != "mute":
+        state_counts["reported"] += 1
         send(
             {
                 "method": "textDocument/publishDiagnostics",
@@ -135,7 +137,8 @@ def answer(method: str, params: dict[str, Any]) -> Any:
     if method == "textDocument/documentSymbol":
         return [{"name": "deep", "kind": 12, "range": place(0, 0), "selectionRange": place(0, 0), "children": places}]
     if method == "workspace/symbol":
-        return [{"name": "Named", "kind": 5, "location": location} for location in places]
+        knows = BEHAVIOUR != "loads" or state_counts["reported"]
+        return [{"name": "Named", "kind": 5, "location": location} for location in places if knows]
     return places
 
 
@@ -147,7 +150,12 @@ while (message := receive()) is not None:
         state_counts["edit"] = message.get("result", {}).get("applied")
     elif method == "textDocument/didOpen":
         state_counts["opened"] += 1
-        report(params["textDocument"]["uri"], params["textDocument"]["version"], params["textDocument"]["text"])
+        document = params["textDocument"]
+        arguments = (document["uri"], document["version"], document["text"])
+        if BEHAVIOUR == "loads":
+            threading.Timer(0.5, report, arguments).start()
+        else:
+            report(*arguments)
     elif method == "textDocument/didChange":
         state_counts["changed"] += 1
         report(params["textDocument"]["uri"], params["textDocument"]["version"], params["contentChanges"][0]["text"])

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import Any, Literal, cast, get_args
+from typing import Any, Literal, cast
 
 from pydantic import Field
 
@@ -11,7 +11,7 @@ from tools.call.base_tool import READS, BuiltinTool, ToolContext
 from tools.contract.confirmation import AskUserConfirmation, ConsentChannel, Option, UserQuestion
 from tools.contract.permission_subjects import ToolKind
 from tools.contract.tool_errors import ToolError, ToolErrorType
-from tools.contract.tool_parameters import ToolParams, coerce, object_schema
+from tools.contract.tool_parameters import ToolParams, coerce
 from tools.contract.tool_results import ToolResult
 from tools.text.file_names import brief, one_line
 
@@ -101,17 +101,6 @@ class AskUserQuestionTool(BuiltinTool[AskUserQuestionParams]):
     kind = ToolKind.COMMUNICATE
     behaviour = READS
     params_model = AskUserQuestionParams
-    output_schema = object_schema(
-        {
-            "outcome": {"type": "string", "enum": list(get_args(Outcome))},
-            "answers": {
-                "type": "object",
-                "description": "The chosen and written answers, keyed by question header; empty if the question was "
-                "skipped. No headers if nobody answered.",
-                "additionalProperties": {"type": "array", "items": {"type": "string"}},
-            },
-        }
-    )
 
     def normalise(self, arguments: dict[str, Any]) -> dict[str, Any]:
         """Accept a single question outside a list, and `multi_select`. Without options, the default type is text."""

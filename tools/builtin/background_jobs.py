@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any
 
 from pydantic import Field
@@ -11,7 +10,7 @@ from tools.call.base_tool import READS, Behaviour, BuiltinTool, ToolContext
 from tools.contract.limits import MAX_COMMAND_TIMEOUT
 from tools.contract.permission_subjects import ToolKind
 from tools.contract.tool_errors import InvalidToolParamsError, ToolError, ToolErrorType
-from tools.contract.tool_parameters import ForeignParameter, ToolParams, object_schema
+from tools.contract.tool_parameters import ForeignParameter, ToolParams
 from tools.contract.tool_results import ToolResult
 from tools.shell.job_table import Job, JobStatus, JobTable
 from tools.text.file_names import shortened_line, shown_whole_path
@@ -23,21 +22,6 @@ MAX_TEXT_BYTES = 8_000
 LISTED_COMMAND_CHARS = 100
 STRUCTURED_COMMAND_CHARS = 500
 JOB_ALIASES = {"id": "job_id", "task_id": "job_id", "shell_id": "job_id", "bash_id": "job_id"}
-_STATUS_PROPERTIES: Mapping[str, Any] = {
-    "job_id": {"type": "string"},
-    "status": {"enum": [status.value for status in JobStatus]},
-    "exit_code": {"type": ["integer", "null"]},
-    "signal": {"type": ["string", "null"]},
-}
-_LISTED_PROPERTIES: Mapping[str, Any] = {
-    **_STATUS_PROPERTIES,
-    "pid": {"type": "integer"},
-    "command": {"type": "string"},
-    "description": {"type": "string"},
-    "directory": {"type": "string"},
-    "duration_ms": {"type": "integer"},
-    "output_bytes": {"type": "integer"},
-}
 
 
 class JobParams(ToolParams):
@@ -56,7 +40,7 @@ def jobs_of(context: ToolContext) -> JobTable:
 
 
 def _status_of(job: Job) -> dict[str, Any]:
-    """Return the values for `_STATUS_PROPERTIES`."""
+    """Return which job this is and how it ended, for structured results."""
     code, signal = (job.exit.code, job.exit.signal) if job.exit is not None else (None, None)
     return {"job_id": job.id, "status": job.status.value, "exit_code": code, "signal": signal}
 
@@ -72,9 +56,6 @@ class ListJobsTool(BuiltinTool[ToolParams]):
     kind = ToolKind.READ
     behaviour = READS
     params_model = ToolParams
-    output_schema = object_schema(
-        {"jobs": {"type": "array", "items": object_schema(_LISTED_PROPERTIES, is_closed=False)}}, is_closed=False
-    )
 
     def get_description(self, params: ToolParams, context: ToolContext) -> str:
         return "List background jobs"
@@ -194,7 +175,6 @@ class StopJobTool(BuiltinTool[JobParams]):
     params_model = JobParams
     parameter_aliases = JOB_ALIASES
     foreign_parameters = {"force": ForeignParameter()}  # noqa: RUF012 - declared as a Mapping
-    output_schema = object_schema({**_STATUS_PROPERTIES, "was_running": {"type": "boolean"}}, is_closed=False)
 
     def get_description(self, params: JobParams, context: ToolContext) -> str:
         return f"Stop background job {shortened_line(params.job_id, len(params.job_id))}"

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any, Literal
 from pydantic import Field
 
 from tools.builtin.file_tools import (
-    COMMON_OUTPUT,
     CREATE_ONLY,
     FILE_ALIASES,
     FOREIGN_PARAMETERS,
@@ -21,7 +20,7 @@ from tools.builtin.file_tools import (
     display_path,
 )
 from tools.call.base_tool import Behaviour, ToolContext
-from tools.contract.tool_parameters import UNPUBLISHED, ToolParams, coerce, folded, foreign, object_schema
+from tools.contract.tool_parameters import UNPUBLISHED, ToolParams, coerce, folded, foreign
 from tools.files.notebook_cells import NOTEBOOK_ENDING
 from tools.text.file_names import brief, one_line, shown_path
 
@@ -67,29 +66,6 @@ class EditTool(ChangingTool[EditParams]):
         "edits": foreign(way="Each call makes one replacement; call edit once for each."),
         "regex": foreign("false", way="old_string is literal text; copy the text to replace."),
     }
-    output_schema = object_schema(
-        {
-            **COMMON_OUTPUT,
-            "replacements": {"type": "integer", "description": "Number of changed places; 0 for a new file."},
-            "strategy": {
-                "type": ["string", "null"],
-                "description": "How old_string matched: exact, or the difference that was ignored; null for a new "
-                "file.",
-            },
-            "lines": {
-                "type": "array",
-                "items": {"type": "integer"},
-                "description": "Line numbers where replaced texts began; only the first 100.",
-            },
-            "regions": {
-                "type": "array",
-                "items": object_schema(
-                    {"first": {"type": "integer"}, "last": {"type": "integer"}, "text": {"type": "string"}}
-                ),
-                "description": "The changed places with the lines around them, after the edit.",
-            },
-        }
-    )
 
     def normalise(self, arguments: dict[str, Any]) -> dict[str, Any]:
         """Accept the older `expected_replacements` parameter. A count above one implies `replace_all`."""
@@ -148,14 +124,6 @@ class NotebookEditTool(ChangingTool[NotebookEditParams]):
         **dict.fromkeys(("source", "content", "new_string"), "new_source"),
         "mode": "edit_mode",
     }
-    output_schema = object_schema(
-        {
-            **COMMON_OUTPUT,
-            "cell_id": {"type": "string", "description": "The id of the cell, even if it was deleted."},
-            "cell_type": {"type": "string"},
-            "cells": {"type": "integer", "description": "Cells in the notebook now."},
-        }
-    )
 
     def _normalised(self, arguments: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, str]]:
         normalised, original_names = super()._normalised(arguments)
@@ -222,14 +190,6 @@ class WriteFileTool(ChangingTool[WriteFileParams]):
             ("mode", "flag", "flags"), foreign("w", "write", "overwrite", "rewrite", way=FOREIGN_PARAMETERS["mode"].way)
         ),
     }
-    output_schema = object_schema(
-        {
-            **COMMON_OUTPUT,
-            "removed": {"type": ["integer", "null"], "description": "Lines removed; null if they were hidden."},
-            "changed": {"type": "boolean", "description": "False if the file already had exactly this content."},
-            "lines": {"type": "integer", "description": "Lines in the file now."},
-        }
-    )
 
     def get_description(self, params: WriteFileParams, context: ToolContext) -> str:
         return f"Write {display_path(params.file_path, context.workspace)}"

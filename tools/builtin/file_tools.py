@@ -288,20 +288,3 @@ class ChangingTool(BuiltinTool[ChangeParamsT], Generic[ChangeParamsT]):
             None if location.in_scratch else author_of(self.name, context),
             [job.id for job in context.client.jobs.running()] if context.client.jobs is not None else (),
         )
-
-
-# The output properties of every tool that changes a file; each tool adds its own properties
-COMMON_OUTPUT: dict[str, dict[str, Any]] = {
-    "path": {"type": "string", "description": "Real path of the file."},
-    "created": {"type": "boolean", "description": "The file did not exist before."},
-    "added": {"type": "integer", "description": "Lines added."},
-    "removed": {"type": "integer", "description": "Lines removed."},
-    "bytes": {"type": "integer", "description": "Size of the file now."},
-    "encoding": {"type": "string"},
-    "eol": {"type": ["string", "null"], "description": "lf, crlf, cr or mixed; null if there is no line ending."},
-    "sha256": {"type": "string", "description": "Current digest; usable as expected_sha256."},
-    "links_broken": {"type": "integer", "description": "Hard links that keep the old content."},
-    "user_modified": {"type": "boolean", "description": "The user changed the text before it was written."},
-    "notes": {"type": "array", "items": {"type": "string"}, "description": "Further remarks."},
-    "diff": {"type": "string", "description": "The final change if the user modified it, else empty."},
-}

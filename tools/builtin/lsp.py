@@ -62,8 +62,8 @@ class LspTool(BuiltinTool[LspParams]):
         "Ask a language server about code: definitions, references, types and documentation (hover), symbols, "
         "implementations, errors. More exact than grep_search for names. goToDefinition, findReferences, hover and "
         "goToImplementation need filePath, line and character; documentSymbol and diagnostics need filePath; "
-        "workspaceSymbol needs query. For workspaceSymbol and workspaceDiagnostics, filePath selects the language. The "
-        "first call is slow, because it starts the server."
+        "workspaceSymbol needs query. For workspaceSymbol and workspaceDiagnostics, filePath selects the language; the "
+        "first call needs it. Starting a server is slow."
     )
     kind = ToolKind.READ
     behaviour = READS
@@ -123,7 +123,7 @@ class LspTool(BuiltinTool[LspParams]):
         from tools.lsp.language_server_session import LanguageServerSession  # noqa: PLC0415
 
         location = await self._location(params, context)
-        code, workspace, document = self._intelligence(), context.workspace, None
+        code, workspace = self._intelligence(), context.workspace
         session: LanguageServerSession | ServerStart = context.kept(_START, params) or await code.session_or_start(
             workspace, context.rights, location
         )
@@ -132,15 +132,10 @@ class LspTool(BuiltinTool[LspParams]):
             session = await code.session(session, agreed_state=agreed_state, is_granted=context.is_granted)
         with session:
             try:
-                if location is not None:
-                    document = await session.sync(workspace, location)
-                elif not session.documents:  # some servers load a project only when a file is opened
-                    server = session.server
-                    sample = await run_blocking(context.signal, lambda: code.sample(workspace, server))
-                    if (sample_document := await session.sync(workspace, sample)) is not None:
-                        await session.wait_for_report(sample_document, REPORT_SECONDS)
-                else:
-                    await session.sync(workspace)
+                is_first = not session.documents
+                document = await session.sync(workspace, location)
+                if is_first and document is not None and params.operation == "workspaceSymbol":
+                    await session.wait_for_report(document, REPORT_SECONDS)  # until then, it may not know the project
                 answer = await self._answer(params, context, document, PlaceFormatter(workspace, session, location))
                 notes, session.notes = list(session.notes), {}
                 return ToolResult(llm_content="\n".join((answer, *notes)))

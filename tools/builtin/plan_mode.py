@@ -11,7 +11,7 @@ from tools.contract.confirmation import Decision, PlanConfirmation
 from tools.contract.limits import ApprovalMode
 from tools.contract.permission_subjects import ToolKind
 from tools.contract.tool_errors import ToolError, ToolErrorType
-from tools.contract.tool_parameters import ToolParams, foreign, object_schema
+from tools.contract.tool_parameters import ToolParams, foreign
 from tools.contract.tool_results import ToolResult
 
 MAX_PLAN_CHARS = 30_000  # about as much as a question can show; the user has to read the whole plan
@@ -32,7 +32,6 @@ class EnterPlanModeTool(BuiltinTool[ToolParams]):
     behaviour = Behaviour(read_only=False)
     params_model = ToolParams
     foreign_parameters = {"userRequested": foreign("true", "false")}  # noqa: RUF012 - declared as a Mapping
-    output_schema = object_schema({"approval_mode": {"type": "string", "description": "The mode from now on: plan."}})
 
     def get_description(self, params: ToolParams, context: ToolContext) -> str:
         return "Enter plan mode"
@@ -75,12 +74,6 @@ class ExitPlanModeTool(BuiltinTool[ExitPlanModeParams]):
     kind = ToolKind.COMMUNICATE
     behaviour = Behaviour(read_only=False)
     params_model = ExitPlanModeParams
-    output_schema = object_schema(
-        {
-            "approved": {"type": "boolean"},
-            "approval_mode": {"type": "string", "description": "The mode from now on: default or auto-edit."},
-        }
-    )
 
     def problems(self, params: ExitPlanModeParams, original_names: Mapping[str, str]) -> Iterator[str]:
         if not params.plan.strip():

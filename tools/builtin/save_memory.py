@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, get_args
+from typing import TYPE_CHECKING
 
 from pydantic import Field
 
@@ -12,7 +12,7 @@ from tools.call.base_tool import Behaviour, BuiltinTool, ToolContext
 from tools.contract.confirmation import EditConfirmation
 from tools.contract.permission_subjects import Access, PathSubject, Subject, ToolKind
 from tools.contract.tool_errors import ToolError, ToolErrorType
-from tools.contract.tool_parameters import ForeignParameter, ToolParams, object_schema
+from tools.contract.tool_parameters import ForeignParameter, ToolParams
 from tools.contract.tool_results import ToolResult
 from tools.machine.threads import run_blocking
 from tools.memory.memory_files import MemoryFiles, MemoryScope
@@ -48,18 +48,6 @@ class MemoryTool(BuiltinTool[SaveMemoryParams]):
     # The dialogs of Qwen Code and Gemini CLI set these parameters when the user edits the fact. They are ignored,
     # because here the user edits the fact in the consent question.
     foreign_parameters = dict.fromkeys(("modified_by_user", "modified_content"), ForeignParameter())
-    output_schema = object_schema(
-        {
-            "scope": {"type": "string", "enum": list(get_args(MemoryScope))},
-            "path": {"type": "string", "description": "Real path of the memory file."},
-            "fact": {"type": "string", "description": "The fact as written in the file."},
-            "saved": {"type": "boolean", "description": "False if the file already contained the fact."},
-            "created": {"type": "boolean", "description": "The file did not exist before."},
-            "sha256": {"type": ["string", "null"], "description": "The file's new digest, if it was written."},
-            "user_modified": {"type": "boolean", "description": "The user changed the fact before it was written."},
-            "notes": {"type": "array", "items": {"type": "string"}, "description": "Further remarks."},
-        }
-    )
 
     def __init__(self, files: MemoryFiles | None = None) -> None:
         self._files = files or MemoryFiles()

@@ -23,7 +23,7 @@ from tools.builtin.file_tools import (
 from tools.call.base_tool import READS, BuiltinTool, ToolContext
 from tools.contract.limits import SEARCH_SECONDS, Deadline
 from tools.contract.permission_subjects import Subject, ToolKind
-from tools.contract.tool_parameters import UNPUBLISHED, ToolParams, foreign, object_schema
+from tools.contract.tool_parameters import UNPUBLISHED, ToolParams, foreign
 from tools.contract.tool_results import ToolResult
 from tools.machine.threads import run_blocking
 from tools.text.file_names import brief
@@ -53,27 +53,6 @@ class LSTool(PathReader[LSParams]):
     kind = ToolKind.SEARCH
     params_model = LSParams
     parameter_aliases = FOLDER_ALIASES
-    output_schema = object_schema(
-        {
-            "path": {"type": "string", "description": "Absolute path of the folder."},
-            "entries": {
-                "type": "array",
-                "items": object_schema(
-                    {
-                        "name": {"type": "string"},
-                        "type": {"enum": ["directory", "file", "link", "other"]},
-                        "size": {"type": ["integer", "null"], "description": "Bytes, for files."},
-                        "target": {"type": ["string", "null"], "description": "Where a link points."},
-                    },
-                    is_closed=False,
-                ),
-            },
-            "total": {"type": "integer", "description": "Entries in the folder, hidden ones excluded."},
-            "hidden": object_schema({"git": {"type": "integer"}, "agent": {"type": "integer"}}, is_closed=False),
-            "next_offset": {"type": ["integer", "null"], "description": "The offset of the next part."},
-        },
-        is_closed=False,
-    )
 
     def normalise(self, arguments: dict[str, Any]) -> dict[str, Any]:
         return gather_options(arguments)
@@ -134,19 +113,6 @@ class GlobTool(BuiltinTool[GlobParams]):
     behaviour = READS
     params_model = GlobParams
     parameter_aliases = FOLDER_ALIASES
-    output_schema = object_schema(
-        {
-            "files": {"type": "array", "items": {"type": "string"}, "description": "Absolute paths."},
-            "total": {"type": "integer", "description": "Files found."},
-            "ignored": {
-                "type": "integer",
-                "description": "Matching files, and folders, hidden by ignore files or rules.",
-            },
-            "partial": {"type": "boolean", "description": "The time limit ended the search early."},
-            "next_offset": {"type": ["integer", "null"], "description": "The offset of the next part."},
-        },
-        is_closed=False,
-    )
 
     def normalise(self, arguments: dict[str, Any]) -> dict[str, Any]:
         """Also accept the filter options of the other tools."""

@@ -9,14 +9,14 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import count
-from typing import Any, Literal, cast, get_args
+from typing import Any, Literal, cast
 
 from pydantic import Field
 
 from tools.call.base_tool import Behaviour, BuiltinTool, ToolContext
 from tools.contract.permission_subjects import ToolKind
 from tools.contract.tool_errors import InvalidToolParamsError
-from tools.contract.tool_parameters import ForeignParameter, ToolParams, coerce, foreign, object_schema
+from tools.contract.tool_parameters import ForeignParameter, ToolParams, coerce, foreign
 from tools.contract.tool_results import TodoListDisplay, ToolResult
 from tools.files.workspace import Workspace
 from tools.text.file_names import one_line
@@ -65,8 +65,6 @@ class TodoLists:
 # Maximum number of characters of todos to repeat in the text for the model. In any writing system, the text then stays
 # below 8 kB. The structured result has all todos.
 MAX_TEXT_CHARS = 2_000
-_STATUS = {"type": "string", "enum": list(get_args(TodoStatus))}
-_TODO_SCHEMA = object_schema({"id": {"type": "string"}, "content": {"type": "string"}, "status": _STATUS})
 
 
 class TodoWriteParams(ToolParams):
@@ -91,16 +89,6 @@ class TodoWriteTool(BuiltinTool[TodoWriteParams]):
         **dict.fromkeys(("active_form", "priority"), ForeignParameter()),
         "merge": foreign("false", way="The list is replaced: give all todos, including unchanged ones."),
     }
-    output_schema = object_schema(
-        {
-            "todos": {"type": "array", "items": _TODO_SCHEMA, "description": "The list as it is now."},
-            "kept": {
-                "type": "boolean",
-                "description": "False if this client has no session or token, so the list exists only in this result.",
-            },
-            "notes": {"type": "array", "items": {"type": "string"}, "description": "Further remarks."},
-        }
-    )
 
     def __init__(self, lists: TodoLists | None = None) -> None:
         self._lists = lists if lists is not None else TodoLists()

@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING
 
 from pydantic import Field
 
-from tools.builtin.file_tools import COMMON_OUTPUT, author_of, change_and_report_errors
+from tools.builtin.file_tools import author_of, change_and_report_errors
 from tools.call.base_tool import READS, Behaviour, BuiltinTool, ToolContext
 from tools.contract.confirmation import ConfirmationDetails
 from tools.contract.permission_subjects import Access, PathSubject, Subject, ToolKind
 from tools.contract.tool_errors import ToolError, ToolErrorType
-from tools.contract.tool_parameters import ToolParams, object_schema
+from tools.contract.tool_parameters import ToolParams
 from tools.contract.tool_results import ToolResult
 from tools.machine.threads import run_blocking
 
@@ -44,26 +44,6 @@ class ListChangesTool(BuiltinTool[ToolParams]):
     kind = ToolKind.READ
     behaviour = READS
     params_model = ToolParams
-    output_schema = object_schema(
-        {
-            "changes": {
-                "type": "array",
-                "items": object_schema(
-                    {
-                        "change_id": {"type": "integer"},
-                        "time": {"type": "number", "description": "Seconds since the epoch."},
-                        "tool": {"type": "string"},
-                        "path": {"type": "string"},
-                        "added": {"type": "integer"},
-                        "removed": {"type": ["integer", "null"]},
-                        "undoes": {"type": ["integer", "null"], "description": "The change that this one undid."},
-                        "undone": {"type": "boolean"},
-                        "own": {"type": "boolean", "description": "False if another session made it."},
-                    }
-                ),
-            }
-        }
-    )
 
     def get_description(self, params: ToolParams, context: ToolContext) -> str:
         return "List changes"
@@ -107,16 +87,6 @@ class UndoChangeTool(BuiltinTool[UndoParams]):
     behaviour = Behaviour(read_only=False, destructive=True, idempotent=False)
     params_model = UndoParams
     parameter_aliases = {"id": "change_id"}  # noqa: RUF012 - declared as a Mapping
-    output_schema = object_schema(
-        {
-            **COMMON_OUTPUT,
-            "undone": {"type": "integer", "description": "The change that was undone."},
-            "removed_file": {
-                "type": "boolean",
-                "description": "The change had created the file, which is now deleted.",
-            },
-        }
-    )
 
     def get_description(self, params: UndoParams, context: ToolContext) -> str:
         return "Undo the last change" if params.change_id is None else f"Undo change {params.change_id}"

@@ -160,9 +160,6 @@ class BaseTool(ABC, Generic[ParamsT]):
     # Identifies the definition that the tool was created from, if the definition can change while the tool is in use.
     # Consent applies only to this version.
     version: str = ""
-    # JSON Schema of `ToolResult.structured`, if the tool always fills it. Output schemas are documented but not listed,
-    # because they would make up a third of what a model reads about tools.
-    output_schema: Mapping[str, Any] | None = None
 
     @property
     def is_listed(self) -> bool:

@@ -339,10 +339,9 @@ def published_schema(schema: Schema) -> dict[str, Any]:
     return result
 
 
-def object_schema(properties: Mapping[str, Any], *, is_closed: bool = True) -> dict[str, Any]:
-    """Return the JSON Schema of an object that has all of these properties and, if `is_closed` is true, no others."""
-    schema = {"type": "object", "properties": properties, "required": list(properties)}
-    return {**schema, "additionalProperties": False} if is_closed else schema
+def object_schema(properties: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the JSON Schema of an object that has all of these properties and no others."""
+    return {"type": "object", "properties": properties, "required": list(properties), "additionalProperties": False}
 
 
 def _simplify(node: Any, definitions: Mapping[str, Any]) -> Any:

@@ -281,6 +281,7 @@ class IgnoreScope:
     agent: tuple[IgnoreFile, ...] | None  # agent-ignore files, weakest first; `None` if they do not apply
     forbidden: Forbidden | None  # the permission rules that forbid reading, if any
     folder: str
+    hidden_by: IgnoreFile | None = None  # the agent-ignore file that hides the folder with everything in it, if any
 
     def hides(self, name: str, *, is_folder: bool) -> HiddenBy | None:
         """Return the kind of rule that hides an entry of this folder, or `None`. Permission rules count as `AGENT`."""
@@ -309,6 +310,8 @@ class IgnoreScope:
 
     def deciding_file(self, name: str, *, is_folder: bool) -> IgnoreFile | None:
         """Return the ignore file that hides an entry of this folder, or `None`."""
+        if self.hidden_by is not None:
+            return self.hidden_by
         path = self.prefix + bytes_text(name)
         for files in (self.agent or (), self.git or ()):
             for file in reversed(files):
@@ -319,7 +322,8 @@ class IgnoreScope:
 
     def enter(self, folder: str, names: Container[str]) -> IgnoreScope:
         prefix = f"{self.prefix}{bytes_text(os.path.basename(folder))}/"
-        return IgnoreScope(prefix, self.git, self.agent, self.forbidden, folder).with_own_rules(names)
+        scope = IgnoreScope(prefix, self.git, self.agent, self.forbidden, folder, self.hidden_by)
+        return scope.with_own_rules(names)
 
     def with_own_rules(self, names: Container[str]) -> IgnoreScope:
         """Return this scope with the ignore files in its folder. A `ToolError` if one for agents is not understood."""
@@ -342,7 +346,7 @@ class IgnoreScope:
                     agent = (*agent, IgnoreFile(rules, base, os.path.join(folder, name), HiddenBy.AGENT))
         if git is self.git and agent is self.agent:
             return self
-        return IgnoreScope(self.prefix, git, agent, self.forbidden, folder)
+        return IgnoreScope(self.prefix, git, agent, self.forbidden, folder, self.hidden_by)
 
 
 def names_of_ignore_files(names: Iterable[str]) -> set[str]:
@@ -389,14 +393,14 @@ def _everything_is_hidden(_: str) -> str:
     return "an agent-ignore file of an outer workspace folder"
 
 
-def agent_scope_above(outer_root: str, root: str) -> tuple[IgnoreScope, IgnoreFile | None]:
-    """Return a root's agent-ignore rules without those in its own files, and the file that hides the root itself."""
-    scope, hiding_file = IgnoreScope("", None, (), None, outer_root), None
+def agent_scope_above(outer_root: str, root: str) -> IgnoreScope:
+    """Return a root's agent-ignore rules without those in its own files."""
+    scope = IgnoreScope("", None, (), None, outer_root)
     for name in filter(None, root[len(outer_root) :].split(os.sep)):
         scope = scope.with_own_rules(PresentNames(scope.folder))
-        hiding_file = hiding_file or scope.deciding_file(name, is_folder=True)
-        scope = scope.enter(os.path.join(scope.folder, name), ())
-    return scope, hiding_file
+        hiding_file = scope.deciding_file(name, is_folder=True)
+        scope = replace(scope.enter(os.path.join(scope.folder, name), ()), hidden_by=hiding_file)
+    return scope
 
 
 def agent_ignore_file(workspace: Workspace, location: Location, *, own_files: bool = True) -> str | None:

@@ -17,7 +17,6 @@ from typing import Literal
 
 from tools.contract.tool_errors import ToolError, ToolErrorType
 from tools.files.path_opener import may_block
-from tools.machine.cached_properties import cached_property
 from tools.text.file_names import brief
 
 SNIFFED_BYTES = 4096  # bytes examined to decide whether a file is text (4 KB in Qwen Code)
@@ -435,41 +434,25 @@ def eol_style(text: str) -> Eol | None:
     return line_endings(text).style
 
 
-class NearbyEndings:
-    """Finds the line ending near a position. Positions must ascend, so that no part of the text is searched twice."""
+class NextEndings:
+    """Finds the next line ending. Positions must ascend, so that no part of the text is searched twice."""
 
     def __init__(self, text: str) -> None:
-        self._text = text
-        self._has_returns, self._has_feeds = "\r" in text, "\n" in text
-        self._next = {"\n": -1, "\r": -1}
+        self._text, self._next = text, {"\n": -1, "\r": -1}
+        last = max(text.rfind("\n"), text.rfind("\r"))
+        self._last = "\r\n" if text.endswith("\r\n", 0, last + 1) else text[last : last + 1]
 
-    @cached_property
-    def _last(self) -> str:
-        """The last line ending of the text, which must have at least one."""
-        position = max(self._text.rfind("\n"), self._text.rfind("\r"))
-        return "\r\n" if self._text[position - 1 : position + 1] == "\r\n" else self._text[position]
-
-    def for_lines_at(self, start: int, end: int, new: str) -> str:
-        """Return the line ending for `new`, which replaces a span of the text.
-
-        This is the most frequent ending in the span, else the next ending after the span, else the last ending of the
-        text. If the text has no line endings, the result is CRLF if `new` contains a CRLF, else LF.
-        """
+    def after(self, position: int) -> str:
+        """Return the first line ending at or after a position, else the last one of the text, or an empty string."""
         text = self._text
-        inside = line_endings(text[start:end]).majority
-        if inside is not None:
-            return inside
-        if not self._has_returns:
-            return "\r\n" if "\r\n" in new and not self._has_feeds else "\n"
-        for ending, position in self._next.items():
-            if position < end:
-                index = text.find(ending, end)
-                self._next[ending] = len(text) if index < 0 else index
-        line_feed, carriage_return = self._next["\n"], self._next["\r"]
-        if carriage_return < line_feed:
-            return "\r\n" if text.startswith("\r\n", carriage_return) else "\r"
-        # If there is no ending in or after the span, the text's last ending is before it.
-        return "\n" if line_feed < len(text) else self._last
+        for character, start in self._next.items():
+            if start < position:
+                index = text.find(character, position)
+                self._next[character] = len(text) if index < 0 else index
+        start = min(self._next.values())
+        if start == len(text):
+            return self._last
+        return "\r\n" if text.startswith("\r\n", start) else text[start]
 
 
 def line_separator(text: str) -> str:
@@ -481,10 +464,6 @@ def count_lines(text: str, separator: str | None = None) -> int:
     """Count the lines in `text`. A final line ending does not start another line."""
     ending = line_separator(text) if separator is None else separator
     return text.count(ending) + (bool(text) and not text.endswith(ending))
-
-
-def has_short_lines(text: str, separator: str, line_chars: int) -> bool:
-    return len(text) <= line_chars or max(map(len, text.split(separator))) <= line_chars
 
 
 def to_lf(text: str) -> str:

@@ -20,7 +20,6 @@ import anyio
 from tools.contract.command_views import UNCONFINED, CommandView, Engine, FileRestrictions, Network, ViewKind
 from tools.contract.tool_errors import ExecutionDeniedError, ToolError, ToolErrorType
 from tools.files.child_process import is_outside
-from tools.files.find.folder_walk import DEFAULT_EXCLUDED_FOLDERS
 from tools.files.path_opener import FileIdentity, identity_of
 from tools.files.workspace import Location, Workspace, contains
 from tools.lsp.language_server_session import (
@@ -52,7 +51,6 @@ EXIT_SECONDS = 1.0
 AFTER_EDIT_SECONDS = 1.5
 AFTER_EDIT_ERRORS = 5
 CREATED, CHANGED, DELETED = 1, 2, 3  # the protocol's numbers for created, changed and deleted files
-MAX_EXAMINED = 5_000  # maximum number of files and folders examined to determine a workspace's language
 Key = tuple[str, str, Rights]
 
 
@@ -126,16 +124,21 @@ class CodeIntelligence:
     async def session_or_start(
         self, workspace: Workspace, rights: Rights, location: Location | None
     ) -> LanguageServerSession | ServerStart:
-        """Return the session for a file, or the server to start for it. Without a file, choose one for the workspace.
+        """Return the session for a file, or the server to start for it. Without a file, return the latest session.
 
         Raises a `ToolError` if there is no suitable language server, or if a required sandbox does not work.
         """
         if location is None:
             keys = [key for key in self._timers if key[0] in workspace.roots and key[2] == rights]  # most recent last
             latest = next(filter(self.find_running, reversed(keys)), None)
-            if latest is not None and (session := await self._current(latest, workspace)) is not None:
+            session = await self._current(latest, workspace) if latest is not None else None
+            if session is not None and session.documents:  # some servers load a project only when a file is opened
                 return session
-            location = await THREADS.run(partial(self.sample, workspace))
+            raise ToolError(
+                ToolErrorType.NO_LANGUAGE_SERVER,
+                "No language server has a file of this workspace open. Give a file of the language as filePath: its "
+                "server is started if needed.",
+            )
         server = self.programs.server_for(location.path)
         if server is None:
             extensions = dict.fromkeys(ending for candidate in self.programs.servers for ending in candidate.languages)
@@ -340,36 +343,6 @@ class CodeIntelligence:
         for session in self._closing_tasks.values():
             session.idle.set()
         await asyncio.gather(*self._closing_tasks, return_exceptions=True)
-
-    def sample(self, workspace: Workspace, server: LanguageServer | None = None) -> Location:
-        """Return a workspace file in the most frequent language, or in a language of `server`. Blocking.
-
-        Raises a `ToolError` if there is no such file.
-        """
-        paths_by_server: dict[str, list[str]] = {}
-        for root in workspace.roots:
-            remaining = MAX_EXAMINED // len(workspace.roots)
-            for folder, folders, names in os.walk(root):
-                folders[:] = [child for child in folders if child not in DEFAULT_EXCLUDED_FOLDERS and child[:1] != "."]
-                remaining -= len(names) + 1
-                for name in names:
-                    known_server = self.programs.server_for(name)
-                    if known_server is not None and (server is None or known_server is server):
-                        paths_by_server.setdefault(known_server.name, []).append(os.path.join(folder, name))
-                if remaining < 0:
-                    break
-        for paths in sorted(paths_by_server.values(), key=len, reverse=True):
-            known_server = self.programs.server_for(paths[0])
-            if known_server is None or self.programs.command(known_server, workspace.roots) is None:
-                continue
-            for path in paths:
-                if os.path.realpath(path) == path and not is_hidden(workspace, location := workspace.at(path)):
-                    return location
-        raise ToolError(
-            ToolErrorType.NO_LANGUAGE_SERVER,
-            "None of the examined workspace files is in a language with a language server. Give a file as filePath, or "
-            "use grep_search.",
-        )
 
     async def before_change(self, workspace: Workspace, rights: Rights, location: Location) -> NewErrorReport | None:
         """Record a file's errors before a change. Return `None` if the file is hidden or has no running server."""

@@ -12,7 +12,15 @@ from collections.abc import Mapping
 from itertools import islice, pairwise, takewhile
 from os.path import basename, join
 
-from tools.permissions.command_text import CommandText, SimpleCommand, Words, is_wrapper, plain_name, programs_run_by
+from tools.permissions.command_text import (
+    MAX_PROGRAMS,
+    CommandText,
+    SimpleCommand,
+    Words,
+    is_wrapper,
+    plain_name,
+    programs_run_by,
+)
 
 _READER_NAMES = """
 cd : [ [[ test true false echo printf export source . sleep seq pwd type command read set shift return exit wait local
@@ -82,9 +90,6 @@ _SCRATCH_CHANGERS = _by_program({
     "kill pkill killall": r".*",
 })  # fmt: skip
 
-# Programs that only create what their operands name (all, or the last one), with options that do not change that
-_CREATORS = {"touch": "-[am]+", "mkdir": "-[pv]+", "cp": "-[afprRv]+", "mv": "-[fv]+", "ln": "-[fsv]+"}
-
 # Programs that need the network if their arguments match the pattern
 _NETWORK = _by_program({
     "npm pnpm bun": r"(i|install|ci|add|up|update|upgrade|outdated|view|publish|audit|exec|create|dlx)\b.*",
@@ -126,8 +131,8 @@ _GIT_OPTIONS_WITH_VALUE = (
 )  # fmt: skip
 
 
-def is_reader(words: Words) -> bool:
-    """Return True if a simple command usually changes nothing."""
+def is_reader(words: Words, depth: int = MAX_PROGRAMS) -> bool:
+    """Return True if a simple command usually changes nothing. It may run other programs to a limited depth."""
     if words[:2] in (("command", "-v"), ("command", "-V")):
         return True
     *_, words = programs_run_by(words, loosely=False)
@@ -139,39 +144,13 @@ def is_reader(words: Words) -> bool:
     if name not in _READERS and not _matches(_READER_FORMS, name, arguments):
         return False
     # Also check the commands that `find` and `xargs` run.
-    return all(map(is_reader, islice(programs_run_by(words, loosely=True), 1, None)))
+    inner_programs = islice(programs_run_by(words, loosely=True), 1, None)
+    return depth > 0 and all(is_reader(inner_words, depth - 1) for inner_words in inner_programs)
 
 
 def changes_scratch_alone(words: Words) -> bool:
     """Return True if a simple command changes only what belongs to its view: files in `/tmp` and its processes."""
     return _matches(_SCRATCH_CHANGERS, *_program_and_arguments(words))
-
-
-def created_operands(words: Words) -> tuple[str, ...]:
-    """Return the words that name what a command is only meant to create; empty if that is not certain."""
-    literal = [word for word in words if word is not None]
-    options = [word for word in literal[1:] if word.startswith("-")]
-    operands = tuple(word for word in literal[1:] if not word.startswith("-"))
-    allowed_options = _CREATORS.get(literal[0]) if literal and len(literal) == len(words) else None
-    if allowed_options is None or not all(re.fullmatch(allowed_options, option) for option in options):
-        return ()
-    return operands if literal[0] in ("touch", "mkdir") else operands[-1:] if len(operands) > 1 else ()
-
-
-def removed_operands(words: Words, *, is_only: bool = False) -> Words:
-    """Return the words that name what a command removes; with `is_only`, only if it is meant to do nothing else."""
-    *_, words = programs_run_by(words, loosely=not is_only)
-    name, arguments = _program_and_arguments(words)
-    operands = tuple(word for word in words[1:] if word is None or not word.startswith("-"))
-    if name in ("rm", "rmdir", "unlink"):
-        options = (word for word in words[1:] if word and word.startswith("-"))
-        is_sure = words[0] == name and all(re.fullmatch("-[a-zA-Z]+", option) for option in options)
-        return operands if is_sure or not is_only else ()
-    if is_only:
-        return ()
-    if name == "git" and arguments.startswith("worktree remove "):
-        return without_git_options(words[1:])[2:]
-    return operands[:-1] if name == "mv" else ()
 
 
 def needs_network(words: Words) -> bool:

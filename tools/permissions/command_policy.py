@@ -33,27 +33,29 @@ from tools.permissions.command_lists import (
     changes_by_git_alone,
     changes_scratch_alone,
     compares_folders,
-    created_operands,
     first_words,
     folder_of_git,
     is_on_short_list,
     is_reader,
     may_search_own_folder,
     needs_network,
-    removed_operands,
     searches_folders,
     without_git_options,
 )
 from tools.permissions.command_paths import PRIVATE_FOLDERS, STREAMS, CommandPaths, NamedPath, why_in_scratch
 from tools.permissions.command_text import (
+    ONE,
+    SEVERAL,
     CommandText,
     SimpleCommand,
-    Words,
+    is_known,
     joined,
+    may_fit,
     plain_name,
     programs_run_by,
     read_command,
     syntax_error,
+    with_input_of_xargs,
 )
 from tools.permissions.hidden_files import (
     ANY_NAME,
@@ -79,7 +81,6 @@ from tools.text.file_names import shown_path
 
 # Git commands that need consent, because they change git's settings, which are read-only for all other commands
 _GIT_CHANGES_SETTINGS = ("config", "remote", "submodule", "worktree")
-_REPLACE_OPTION = re.compile(r"-[0rtx]*I(.*)", re.DOTALL)  # how `xargs` is told what it replaces by words of its input
 _RUNS_MORE = "bash may run more than the command's words show"
 _NAME_ITS_FOLDER = (
     "Write to the workspace or /tmp. Or name the file's folder in the command, unless that folder belongs to the "
@@ -167,8 +168,6 @@ class _CommandPolicy:
         if isinstance(network, Permission):
             return network
         view = self._view(network, question)
-        if question.reasons and (refusal := self._failure(question)) is not None:
-            return refusal
         if not question.reasons:
             view = self._with_restrictions(view, LiftedLimits())
             return replace(self._permission(Verdict.ALLOW, exemption), view=view)
@@ -348,9 +347,8 @@ class _CommandPolicy:
                 question.remarks[f"{limit}, so the command cannot create {name}"] = None
             return
         path = os.path.join(real_path, "") if is_absent else real_path  # a trailing separator: a folder to be created
-        if can_be_written and self._has_bubblewrap and named_path.word in self._removed_words:
-            action = "empty" if os.path.isdir(real_path) else "change"
-            question.remarks[f"it can {action} {name}, but not remove it"] = None
+        if can_be_written and self._has_bubblewrap and not is_absent:
+            question.remarks[f"it can change {name}, but not remove it"] = None
         (question.writable if can_be_written else question.seen)[path] = None
         if self._is_allowed_path(real_path, Access.WRITE if may_write else Access.READ):
             return
@@ -359,32 +357,6 @@ class _CommandPolicy:
         is_whole = os.path.dirname(real_path) == os.sep or contains(real_path, self._request.home)
         if not (may_write or is_whole) and (literal := literal_path(real_path)) is not None:
             question.grants[Grant(f"Read({literal})", f"reading {name}")] = None
-
-    def _failure(self, question: _Question) -> Permission | None:
-        """Refuse a command that is only meant to create or remove paths in folders that cannot be writable for it."""
-        text = self._text
-        if not self._has_bubblewrap or len(self._all_commands) != 1 or text.doubt or not text.is_literal:
-            return None
-        (command,), verb = self._text.commands, "create"
-        words = created_operands(command.words)
-        if not words:
-            words, verb = tuple(word or "~" for word in removed_operands(command.words, is_only=True)), "remove"
-        roots = (*self._roots, *map(os.path.realpath, self._roots), *PRIVATE_FOLDERS, "/dev", "/proc", "/sys")
-        name = ""
-        for word in words:
-            path = os.path.join(self._request.command.directory, word.rstrip("/"))
-            folder = os.path.realpath(os.path.dirname(path))  # as the kernel resolves it, which `normpath` may not
-            name = os.path.join(folder, os.path.basename(path))
-            is_needless = os.path.lexists(path) if verb == "create" else not os.path.lexists(path)
-            is_unclear = word.startswith("~") or os.path.basename(path) in ("", ".", "..")
-            # `rm -r` can at least empty a folder.
-            is_partial = verb == "remove" and command.program == "rm" and os.path.isdir(path)
-            if is_needless or is_unclear or is_partial or is_inside(folder, (*roots, *question.writable)):
-                return None
-        if not name:
-            return None
-        reason = f"it would {verb} {name}, but approval outside the workspace covers only the content of existing paths"
-        return self._permission(Verdict.DENY, reason, way_out=_NAME_ITS_FOLDER)
 
     def _ask_about_hidden(self, question: _Question) -> None:
         if self._hidden.problem:
@@ -518,7 +490,9 @@ class _CommandPolicy:
             reason = "it needs the network, which commands may not use here"
             return self._permission(Verdict.DENY, reason, setting="shell.network")
         allowing = [self._allowing_rules.get(command) for command in network_commands]
-        are_about_network = bool(allowing) and all(rule and needs_network(_literal_words(rule)) for rule in allowing)
+        are_about_network = bool(allowing) and all(
+            rule and needs_network(tuple(_pattern(rule).partition(ANYTHING)[0].split())) for rule in allowing
+        )
         if host_rules:
             problem = "cannot be applied to the hosts that a command contacts"
             question.add(f"it needs the network, but the {host_rules[0]} {problem}", host_rules[0].source)
@@ -714,10 +688,6 @@ class _CommandPolicy:
         return _rule_about(command, self._rules.allow, allows=True) if is_of_workspace else None
 
     @cached_property
-    def _removed_words(self) -> frozenset[str | None]:
-        return frozenset(word for command in self._all_commands for word in removed_operands(command.words))
-
-    @cached_property
     def _uses_git(self) -> bool:
         commands = (words for command in self._all_commands for words in programs_run_by(command.words, loosely=True))
         return any(os.path.basename(words[0] or "") == "git" for words in commands if words)
@@ -737,7 +707,13 @@ class _CommandPolicy:
 
     def _rules_about(self, rules: Sequence[Rule], named_path: NamedPath) -> Iterator[Rule]:
         """Yield the file rules about a named path. A rule that asks also applies if it covers a whole named folder."""
+        is_output = named_path.is_written and (
+            is_inside(named_path.real_path, self._roots) or self._paths.is_outside(named_path)
+        )
         for rule in rules:
+            # Any command can read files, but of the paths that commands change, only those of redirections are certain.
+            if rule.specifier is None and is_output and rule.governs(Access.WRITE) and not rule.governs(Access.READ):
+                yield rule
             is_asking = rule.verdict is Verdict.ASK
             is_changed = named_path.may_be_written if is_asking else named_path.is_written
             is_about = rule.governs(Access.READ) or (is_changed and rule.governs(Access.WRITE))
@@ -785,7 +761,10 @@ def _rule_about(command: SimpleCommand, rules: Sequence[Rule], *, allows: bool =
     For allow rules (`allows`), see through only the usual wrappers, such as `env`, and ignore a program's folder only
     if it is a system folder.
     """
-    for words in programs_run_by(command.words, loosely=not allows):
+    # Quoted unknown words before a program that is allowed do not change which program this is.
+    is_shaped = allows and len(command.shapes) == len(command.words)
+    for shapes in programs_run_by(command.shapes if is_shaped else command.words, loosely=not allows):
+        words = tuple(word if word is not None and is_known(word) else None for word in shapes)
         name = words[0] if words else None
         if allows and name and " " in name:
             continue  # a program in a folder called `pytest x`, for example, is not `pytest`
@@ -800,39 +779,52 @@ def _rule_about(command: SimpleCommand, rules: Sequence[Rule], *, allows: bool =
 
 
 def _rule_that_may_be_about(command: SimpleCommand, rules: Sequence[Rule]) -> Rule | None:
-    """Return a rule that may apply to a simple command with unknown words."""
-    for words in programs_run_by(_with_input_of_xargs(command.words), loosely=True):
-        name_and_arguments = (os.path.basename(words[0]), *words[1:]) if words and words[0] is not None else words
-        # An unknown first word may run the program that is named after it, or be nothing.
-        programs = [words[at:] for at in range(1, len(words))] if words[:1] == (None,) else []
-        readings = [name_and_arguments]
-        if name_and_arguments[:1] == ("git",):
-            readings.append(("git", *without_git_options(words[1:])))
+    """Return a rule that may apply to a simple command with unknown words, or to a command in its arguments."""
+    runs_nothing = is_reader(command.words)
+    for words in programs_run_by(with_input_of_xargs(command.shapes), loosely=True):
+        shapes = tuple(SEVERAL if word is None else word for word in words)
+        if not shapes:
+            continue
+        *_, name = re.split(f"[{ONE}{SEVERAL}]", shapes[0])  # an unknown folder may be part of the program's name
+        mark = SEVERAL if SEVERAL in shapes[0] else "" if is_known(shapes[0]) or "/" in name else ONE
+        readings = [(mark + os.path.basename(name), *shapes[1:])]
+        if readings[0][0] == "git":
+            readings.append(("git", *_without_git_options(shapes[1:])))
+        literal = [shape if is_known(shape) and " " not in shape else "" for shape in shapes]
+        text = joined(literal)
         for rule in rules:
-            for reading in readings:
-                pairs = list(zip(_literal_words(rule), reading, strict=False))
-                if None in reading[: len(pairs)] and all(word in (None, rule_word) for rule_word, word in pairs):
-                    return rule
-            if any(rule.fits_command(joined(program)) for program in programs):
+            pattern = _pattern(rule)
+            bare = pattern.removesuffix(" *")
+            patterns = (bare, pattern if ANYTHING in bare else f"{bare} *") if pattern else ()
+            # An unknown program may be one that runs another. So may any other, if its words name more than a program.
+            if any(may_fit(pattern, reading, anywhere=bool(mark)) for pattern in patterns for reading in readings) or (
+                " " in (beginning := bare.partition(ANYTHING)[0])
+                and not runs_nothing
+                and beginning in text
+                and any(may_fit(pattern, literal, anywhere=True) for pattern in patterns)
+            ):
+                return rule
+    # A program may run the text in one of its arguments.
+    texts = {text for word in command.shapes[1:] for text in (word, word.partition("=")[2]) if " " in text.strip()}
+    for text in texts if not runs_nothing else ():
+        inner = read_command(text) if is_known(text) else CommandText()
+        for inner_command in (*inner.commands, *inner.inner):
+            is_program = " " not in (inner_command.name or "")  # as in code of other languages: `f("a b")`
+            if is_program and (rule := _rule_about(inner_command, rules)) is not None:
                 return rule
     return None
 
 
-def _with_input_of_xargs(words: Words) -> Words:
-    """Return the words of a command; unknown are also those that `xargs` adds at the end, or puts in place of `{}`."""
-    at = next((at for at, word in enumerate(words) if word and os.path.basename(word) == "xargs"), None)
-    if at is None:
-        return words
-    for option_at, word in enumerate(words[at + 1 :], at + 1):
-        if word and (option := _REPLACE_OPTION.fullmatch(word)):
-            first = option_at + (1 if option[1] else 2)
-            placeholder = option[1] or "".join(word or "" for word in words[first - 1 : first])
-            rest = (None if word and placeholder and placeholder in word else word for word in words[first:])
-            return (*words[:first], *rest)
-    return (*words, None)
+def _without_git_options(shapes: tuple[str, ...]) -> tuple[str, ...]:
+    """Return git's arguments from the subcommand on. Unknown words before them may also be a subcommand."""
+    rest = without_git_options(shapes)
+    options = shapes[: len(shapes) - len(rest)]
+    is_clear = all(
+        is_known(word) or (SEVERAL not in word and (word[0] != "-" or "=" in word.partition(ONE)[0]))
+        for word in options
+    )
+    return (*(() if is_clear else (SEVERAL,)), *(word or "" for word in rest))
 
 
-def _literal_words(rule: Rule) -> Words:
-    """Return the words of a command rule before its first star."""
-    pattern = rule.specifier.pattern if isinstance(rule.specifier, CommandSpecifier) else ""
-    return tuple(pattern.partition(ANYTHING)[0].split())
+def _pattern(rule: Rule) -> str:
+    return rule.specifier.pattern if isinstance(rule.specifier, CommandSpecifier) and rule.is_about_commands else ""

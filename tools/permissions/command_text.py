@@ -1,7 +1,7 @@
 """Uses a bash grammar to parse a shell command into its simple commands, at any depth.
 
-Nothing is expanded: a word whose value depends on an expansion is unknown. Options are interpreted only if another
-command may follow them, as with `env` and `sh -c`.
+Nothing is expanded: a word whose value depends on an expansion is unknown. What an unknown word may stand for is kept
+in `SimpleCommand.shapes`. Options are interpreted only if another command may follow them, as with `env` and `sh -c`.
 
 The second half of the module checks whether bash reads a command as the grammar does. Some text that the grammar treats
 as plain is run by bash, such as a command in backticks in a here-document. Bash ends some constructs at a different
@@ -15,8 +15,9 @@ import re
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import dropwhile, islice, pairwise, takewhile
-from os.path import basename, join
+from itertools import chain, dropwhile, islice, pairwise, takewhile
+from os.path import basename, commonprefix, join
+from signal import Signals
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -25,10 +26,15 @@ if TYPE_CHECKING:
 
 MAX_CHARS = 16_384  # maximum characters to parse; parsing this many takes at most 0.1 s
 MAX_COMMANDS = 2_000
+MAX_PROGRAMS = 8  # maximum programs that run each other in a simple command, such as `env nice make`
 MAX_NESTED = 4  # maximum depth of nested command strings, such as `sh -c "sh -c '...'"`
 Words = tuple[str | None, ...]  # a word is `None` if its value is unknown
+# In the shape of a word: any text within this word (`"$x"`), or none, one or several words (`$x`)
+ONE, SEVERAL = "\0", "\1"
 
-_COMMAND_STRING_OPTION = re.compile(r"-[a-zA-Z]*c")  # a shell's option for a command string, such as `-lc`
+_COMMAND_STRING_OPTION = re.compile(
+    r"-[a-zA-Z]*c|--[a-z-]*command"
+)  # a shell's option for a command string, such as `-lc`
 _COMMAND_STRING_GROUP = re.compile(r"-[a-zA-Z]*c[a-zA-Z]+")  # the same option followed by other letters, such as `-cl`
 _COMMAND_STRING_PROGRAMS = ("flock", "script", "su")  # programs that pass the text after such an option to a shell
 SHELLS = frozenset(("sh", "bash", "rbash", "dash", "ash", "zsh", "ksh"))
@@ -57,6 +63,10 @@ _HOME_OF_OTHERS = re.compile(r"~[^/]")  # another user's home, or the previous f
 # An option of `xargs`, such as `-I{}`, which bash leaves as it is
 _PLACEHOLDER_OPTION = re.compile(r"-\w+\{\}", re.ASCII)
 _ESCAPED = re.compile(r"\\(.)", re.DOTALL)
+# The text from the first wildcard to the last one
+_WILDCARDS = re.compile(r"(?<!\\)[*?](?:.*(?<!\\)[*?])?", re.DOTALL)
+_BRACES = re.compile(r"([\w./:@%+=-]*)\{([\w./:@%+=-]+(?:,[\w./:@%+=-]+)+)\}([\w./:@%+=-]*)")
+_REPLACE_OPTION = re.compile(r"-[0rtx]*I(.*)", re.DOTALL)  # how `xargs` is told what it replaces by words of its input
 _ESCAPED_IN_QUOTES = re.compile(r"\\([$`\"\\\n])")
 
 # Programs that run another program, named in their arguments. The values are options that take the next word as their
@@ -86,6 +96,10 @@ _SYSTEM_FOLDERS = ("", "/bin", "/usr/bin", "/usr/local/bin", "/sbin", "/usr/sbin
 # The longest beginning of a line whose quotes are closed, without characters that may change how the rest is read
 _PLAIN_LINE = re.compile(r"""(?:[^'"\\$`#<(\[\n]|'[^']*'|"[^"\\$`]*")*""")
 _FIND_RUNS = frozenset(("-exec", "-execdir", "-ok", "-okdir"))
+# A program's name that cannot be the number or the signal that `timeout` takes as an operand or an option's value
+_NO_OPERAND = re.compile(
+    rf"(?!sig|inf|nan|rt|cld|exit|({'|'.join(name[3:] for name in Signals.__members__)})$)[a-z/].*", re.IGNORECASE
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,7 +108,9 @@ class SimpleCommand:
     words: Words  # the program's name and its arguments
     # The current folder after earlier `cd` commands, relative to the working directory of the text; `None` if unknown
     folder: str | None = ""
-    known_words: tuple[str, ...] = ()  # like `words`, but an unknown word is replaced by its known beginning and a NUL
+    known_words: tuple[str, ...] = ()  # like `words`, but an unknown word is replaced by its likely beginning and a NUL
+    # Like `words`, but unknown parts are marked by `ONE` and `SEVERAL`, and simple braces are expanded (`{a,b}`)
+    shapes: tuple[str, ...] = ()
 
     @property
     def name(self) -> str | None:
@@ -172,6 +188,11 @@ def is_wrapper(name: str) -> bool:
     return name == "find" or name in _WRAPPERS or name in _LOOSE_WRAPPERS
 
 
+def is_known(word: str) -> bool:
+    """Return True if no part of a word's shape is unknown."""
+    return ONE not in word and SEVERAL not in word
+
+
 def plain_name(name: str) -> str:
     """Return a program's base name. Empty if the name includes a folder that is not a system folder."""
     folder, _, base = name.rpartition("/")
@@ -185,7 +206,7 @@ def programs_run_by(words: Words, *, loosely: bool) -> Iterator[Words]:
     program may do or what it works on, so a rule that allows the program alone does not cover them.
     """
     waiting = [words]
-    for _ in range(MAX_NESTED * 2):
+    for _ in range(MAX_PROGRAMS):
         if not waiting:
             return
         current = waiting.pop()
@@ -193,11 +214,12 @@ def programs_run_by(words: Words, *, loosely: bool) -> Iterator[Words]:
         name = (current[0] or "") if current else ""
         name = basename(name) if loosely else plain_name(name)  # the workspace may contain a program called `env`
         if loosely and name == "find":
-            waiting += [current[at + 1 :] for at, word in enumerate(current) if word in _FIND_RUNS]
+            waiting += islice(_programs_of_find(current), MAX_PROGRAMS + 1)
         value_options = _WRAPPERS.get(name, _LOOSE_WRAPPERS.get(name) if loosely else None)
         if value_options is None:
             continue
         at, is_clear = _skip_options(current, value_options.split(), _WRAPPER_FLAGS.get(name, "").split())
+        operands_at = at
         at += _OPERANDS.get(name, 0)
         # These programs take any word with an equals sign as an assignment, whatever its name.
         while name in ("env", "sudo") and at < len(current) and "=" in (assignment := current[at] or ""):
@@ -205,14 +227,39 @@ def programs_run_by(words: Words, *, loosely: bool) -> Iterator[Words]:
             is_clear = is_clear and _VARIABLE.fullmatch(variable) is not None
             is_clear = is_clear and _SENSITIVE_VARIABLE.fullmatch(variable) is None
             at += 1
-        # Bash may split an unknown word into several, or drop it, so the words after it may have other meanings.
-        is_clear = is_clear and all(word is not None and "\0" not in word for word in current[:at])
-        if not is_clear or (at < len(current) and current[at] is None):
+        # Bash may split an unknown word into several, or drop it, so the words after it may have other meanings. In
+        # quotes, it stays one word, but as an option of `env` it may run something (`-S`) or change the folder (`-C`).
+        is_clear = is_clear and not any(word is None or SEVERAL in word for word in current[:at])
+        is_clear = is_clear and not (name == "env" and any(ONE in (word or "") for word in current[:operands_at]))
+        operands = "".join(word or ONE for word in current[operands_at:at])
+        if name == "timeout" and operands[:1] == ONE:  # it may be an option
+            is_clear = is_clear and _NO_OPERAND.fullmatch("".join(filter(None, current[at : at + 1]))) is not None
+        program = current[at] if at < len(current) else ""
+        if not is_clear or program is None or (name == "env" and program[:1] == ONE):
             waiting.append((None,))
         if at < len(current) and (loosely or is_clear):
             waiting.append(current[at:])
     if waiting:
         yield (None,)  # nested too deeply to follow
+
+
+def _programs_of_find(words: Words) -> Iterator[Words]:
+    """Yield the words after each option of `find` that runs a program, or that may be such an option."""
+    known = [word or ONE for word in words]
+    folders = dropwhile(lambda word: word in ("-H", "-L", "-P"), known[1:])
+    starts = [*takewhile(lambda word: word[:1] not in ("-", "(", "!"), folders)] or ["."]
+    # The path of each file that is found begins with the path of a folder to search in.
+    start = commonprefix(starts)  # noqa: RUF071 - not a path, but what all paths of files begin with
+    start = "" if any(word.startswith(("-D", "-O", "-files0")) for word in known) else start
+    file = f"{start}{SEVERAL if '+' in known and not start else ONE}"
+    for at, word in enumerate(words):
+        program = [inner and inner.replace("{}", file) for inner in words[at + 1 :]]
+        if word is not None and SEVERAL in word:
+            yield (SEVERAL, *program)
+        elif word in _FIND_RUNS or (
+            word and ONE in word and any(name.startswith(word.partition(ONE)[0]) for name in _FIND_RUNS)
+        ):
+            yield (*program,)
 
 
 def _skip_options(words: Words, value_options: Sequence[str], flags: Sequence[str]) -> tuple[int, bool]:
@@ -356,16 +403,21 @@ class _Reader:
                     self._doubt_if_sensitive(word.partition("=")[0] if "=" in word else "")
                     if not _PLAIN_DECLARATION.fullmatch(word):
                         self.result.may_run_more = True
-        self.result.commands.append(SimpleCommand(_source(node), words, self._folder, known_words))
+        shapes = tuple(shape for child in children for shape in _shapes(child))
+        self.result.commands.append(SimpleCommand(_source(node), words, self._folder, known_words, shapes))
         if name in ("cd", "pushd"):
             target = words[1] if len(words) == 2 else None
             self._folder = None if target is None or self._folder is None else join(self._folder, target)
-        programs = [*programs_run_by(known_words, loosely=True)]
-        if known_words and known_words[0].endswith("\0"):  # an unknown first word may be nothing, or a wrapper
-            programs += programs_run_by(known_words[1:], loosely=True)
-        for program_words in programs:
-            program = basename(program_words[0] or "") if program_words else ""
-            self._check_program(program, tuple(word or "\0" for word in program_words))
+        readings = dict.fromkeys((with_input_of_xargs(shapes), known_words))
+        for program_words in chain.from_iterable(programs_run_by(reading, loosely=True) for reading in readings):
+            texts = tuple(word or SEVERAL for word in program_words)
+            self._check_program(basename(texts[0]) if texts else "", texts)
+            # An unknown first word may be nothing, or a wrapper.
+            is_unknown = bool(texts) and not is_known(texts[0])
+            shells = [at for at, text in enumerate(texts) if is_unknown and basename(text) in SHELLS]
+            for at in shells[:MAX_PROGRAMS]:
+                self._check_program(basename(texts[at]), texts[at:])
+            self.result.may_run_more = self.result.may_run_more or len(shells) > MAX_PROGRAMS
 
     def _collect_words_after_redirection(self, node: Node) -> None:
         """Remember the arguments after a redirection, because the grammar makes them part of the redirection."""
@@ -412,19 +464,25 @@ class _Reader:
         text, arguments = "", words[1:]
         if name in SHELLS or name in _COMMAND_STRING_PROGRAMS:
             text = next(islice(dropwhile(lambda word: not _COMMAND_STRING_OPTION.fullmatch(word), words), 1, 2), "")
-            self.texts += [text] if text and "\0" not in text else []
+            self.texts += [text] if text and is_known(text) and text not in self.texts else []
         # Whether the program may run something that its arguments do not show
         if text:
-            runs_more = "\0" in text or text[0] == "-"
+            runs_more = not is_known(text) or text[0] == "-"
         elif name in SHELLS or name in ("source", "."):
             is_about_shell = len(arguments) == 1 and arguments[0].startswith("--")  # `--version`, for example
             # The script may be unknown, or be provided by the command itself.
-            file = next((word for word in arguments if not word.startswith("-")), "\0")
+            file = next((word for word in arguments if not word.startswith("-")), ONE)
             options = takewhile(lambda word: word.startswith("-"), arguments)
-            is_unknown = "\0" in file or any("\0" in option for option in options) or file.startswith(_PROVIDED_FOLDERS)
-            runs_more = not is_about_shell and (is_unknown or any(map(_COMMAND_STRING_GROUP.fullmatch, arguments)))
+            is_unknown = not all(map(is_known, (file, *options))) or file.startswith(_PROVIDED_FOLDERS)
+            # With `-n`, a shell only checks the script.
+            file = "".join(arguments[1:2])
+            is_check = (
+                name in SHELLS and arguments[:1] == ("-n",) and SEVERAL not in file and file[:1] not in ("", ONE, *"-+")
+            )
+            is_group = any(map(_COMMAND_STRING_GROUP.fullmatch, arguments))
+            runs_more = not (is_about_shell or is_check) and (is_unknown or is_group)
         elif name in _NAMING_BUILTINS:
-            runs_more = any("\0" in word or "[" in word or word.startswith("-C") for word in arguments)
+            runs_more = any(not is_known(word) or "[" in word or word.startswith("-C") for word in arguments)
         elif name in _NAMING_OPTIONS:
             options = _NAMING_OPTIONS[name].split()
             runs_more = any(
@@ -472,9 +530,93 @@ def literal(node: Node) -> str | None:
             return None
 
 
+def _shapes(node: Node | None) -> Sequence[str]:
+    """Return the shape of a word, or of each word to which bash expands it because of braces."""
+    if node is None:
+        return "-"
+    braces = _BRACES.fullmatch(_source(node))
+    return [f"{braces[1]}{part}{braces[3]}" for part in braces[2].split(",")] if braces else [_shape(node)]
+
+
+def _shape(node: Node) -> str:
+    source, text = _source(node), literal(node)
+    match node.type:
+        case _ if text is not None:
+            return text
+        case "string":
+            shape = "".join(_shape(child) for child in node.children[1:-1])
+            return shape if "@" in source else shape.replace(SEVERAL, ONE)  # `"$@"` is several words
+        case "concatenation" | "command_name" if not any(
+            child.type == "word" and re.search(r"[\[{]", _source(child)) for child in node.children
+        ):
+            return "".join(map(_shape, node.children))
+        case "string_content":
+            return _ESCAPED_IN_QUOTES.sub(lambda match: match[1].strip("\n"), source)
+        case "word" if not source.startswith("~"):
+            # Words with a common beginning or end count as one: few rules name two of them in sequence.
+            text = _WILDCARDS.sub(SEVERAL if _WILDCARDS.fullmatch(source) else ONE, source)
+            return _ESCAPED.sub(lambda match: match[1].strip("\n"), text)
+        case "word" if "\\" in source:
+            return SEVERAL
+        case "word" | "ansi_c_string" | "translated_string" | "process_substitution" | "arithmetic_expansion":
+            return ONE
+        case _:
+            return SEVERAL
+
+
+def with_input_of_xargs(shapes: tuple[str, ...]) -> tuple[str, ...]:
+    """Return the words of a command, with those that `xargs` adds at the end, or puts in place of `{}`."""
+    at = next((at for at, word in enumerate(shapes) if basename(word) == "xargs"), None)
+    if at is None:
+        return shapes
+    for option_at, word in enumerate(shapes[at + 1 :], at + 1):
+        if option := _REPLACE_OPTION.fullmatch(word):
+            first = option_at + (1 if option[1] else 2)
+            placeholder = option[1] or "".join(shapes[first - 1 : first])
+            rest = (word.replace(placeholder, ONE) if placeholder else word for word in shapes[first:])
+            return (*shapes[:first], *rest)
+    return (*shapes, SEVERAL)
+
+
 def joined(words: Sequence[str | None]) -> str:
     """Join words with spaces for comparison with rules. An unknown word becomes a NUL."""
     return " ".join("\0" if word is None else word for word in words)
+
+
+def may_fit(pattern: str, shapes: Sequence[str], *, anywhere: bool) -> bool:
+    """Return True if `pattern`, in which `*` stands for any text, fits words that these shapes may stand for.
+
+    With `anywhere`, the first of the words may also be a later one. Takes linear time.
+    """
+    end, every = 1 << len(pattern), (2 << len(pattern)) - 1
+    places: dict[str, int] = {}  # for each character, the bits of its positions in the pattern
+    for at, character in enumerate(pattern):
+        places[character] = places.get(character, 0) | 1 << at
+    stars = places.pop("*", 0)
+    inside_word = every & ~places.get(" ", 0)
+
+    def with_stars(states: int) -> int:
+        """Add the positions after stars, because a star may stand for nothing."""
+        while (more := states | (states & stars) << 1) != states:
+            states = more
+        return states
+
+    states = with_stars(1)  # the positions in the pattern that the text may have reached
+    for at, shape in enumerate(shapes):
+        if not (states or anywhere):
+            return False
+        # A word that may be none includes the space before it.
+        for character in shape if at == 0 or shape[:1] == SEVERAL else f" {shape}":
+            if character == SEVERAL:
+                states = every & -(states & -states)
+            elif character == ONE:
+                while (more := with_stars(states | (states & inside_word) << 1 & every)) != states:
+                    states = more
+            else:
+                states = with_stars((states & places.get(character, 0)) << 1 | states & stars)
+            if anywhere and character in (" ", SEVERAL):
+                states = with_stars(states | 1)
+    return bool(states & end)
 
 
 _ESCAPED_BYTE = rb"\\[^\0-\x1f]"

@@ -26,7 +26,7 @@ from typing import NamedTuple
 
 from tools.contract.command_views import FileRestrictions, ViewKind
 from tools.contract.permission_subjects import Access
-from tools.contract.tool_errors import ExhaustedError, ToolError, ToolErrorType, exhaustion_of
+from tools.contract.tool_errors import ExhaustedError, ToolError, exhaustion_of
 from tools.files.ignore_files import (
     AGENT_IGNORE_FILES,
     IgnoreScope,
@@ -257,13 +257,16 @@ class _Scan:
             status = os.lstat(path)
         except OSError:
             return  # the file was removed, or is a broken symlink
-        holds_root = any(contains(path, root) for root in self.roots)
-        is_elsewhere = holds_root or not (is_inside(path, self.roots) or bit & (_DENIED | _ASKED))
+        inner_roots = [root for root in self.roots if contains(path, root)]
+        is_elsewhere = bool(inner_roots) or not (is_inside(path, self.roots) or bit & (_DENIED | _ASKED))
         if path in files or (path != file.path and is_elsewhere):
             return
-        if holds_root and bit & _READ_BITS:
+        if inner_roots and bit == _IGNORED and [file] != (parts := remaining_parts(file, inner_roots)):
+            for part in parts:  # a workspace folder in it has a walk of its own, which finds that everything is hidden
+                self.add(bit, part)
+        elif inner_roots and bit & _READ_BITS:
             self.problems.append((bit, f"the workspace folder itself is hidden by {file.reason}"))
-        elif not holds_root or path in self.roots:
+        elif not inner_roots or path in self.roots:
             files[path] = replace(file, path=path, is_folder=stat.S_ISDIR(status.st_mode))
             if not stat.S_ISDIR(status.st_mode) and status.st_nlink > 1:
                 root = next((root for root in self.roots if contains(root, path) and root != path), None)
@@ -505,14 +508,13 @@ class _RuleTree:
 
     def _scope_of_root(self, root: str, scan: _Scan) -> IgnoreScope:
         try:
-            scope, hiding_file = agent_scope_above(self._ignore_roots[root], root)
+            scope = agent_scope_above(self._ignore_roots[root], root)
         except ExhaustedError:
             raise
         except ToolError as error:
             scan.problems.append((_IGNORED, error.message.partition(", so it is unknown")[0]))
             return IgnoreScope("", None, (), None, root)
-        if hiding_file is not None:
-            scan.add(_IGNORED, HiddenFile(root, True, shown_below(root, hiding_file.path)))
+        scan.ignore_files.extend((file.path, stamp_of(file.path)) for file in scope.agent or ())
         return scope
 
     def _scan_target(self, rule_path: str, real: str, leads: _Leads, scan: _Scan) -> None:
@@ -569,10 +571,7 @@ class _RuleTree:
         @cache
         def scope_in(folder: str) -> IgnoreScope | None:
             if folder in self.roots:
-                scope, hiding_file = agent_scope_above(self._ignore_roots[folder], folder)
-                if hiding_file is not None:
-                    raise ToolError(ToolErrorType.PATH_IGNORED, "the root itself is hidden")
-                return scope.with_own_rules(PresentNames(folder))
+                return agent_scope_above(self._ignore_roots[folder], folder).with_own_rules(PresentNames(folder))
             parent_scope = scope_in(os.path.dirname(folder)) if is_inside(folder, self.roots) else None
             return parent_scope and parent_scope.enter(folder, PresentNames(folder))
 

@@ -45,10 +45,7 @@ _NO_VARIABLE = re.compile(
     r"|environment variable|(?:can't|cannot) be (?:blank|empty)",
     re.IGNORECASE,
 )
-# Programs that fill a terminal until a person quits them, and what such programs say without one
-_FULL_SCREEN = re.compile(
-    r"(?:^|[;&|(]|\bsudo\b)\s{0,9}(?:n?vim?|vimdiff|nano|pico|emacs|h?top|watch|tmux|mc)(?=\s|$)", re.MULTILINE
-)
+# What programs such as `vim` say without a terminal
 _NO_TERMINAL = re.compile(r"(?:in|out)put is not (?:from|to) a terminal|must be run in a terminal", re.IGNORECASE)
 _NO_PROCESS = re.compile(r"no such process|\bESRCH\b", re.IGNORECASE)
 _NO_LISTENER = re.compile(
@@ -429,7 +426,7 @@ def timed_out_message(command: FinishedCommand, silence_seconds: float) -> str:
         limit = f"took longer than {seconds:g} s"
         longer_timeout = f"Give it more time with the timeout parameter (milliseconds, at most {MAX_COMMAND_TIMEOUT})"
         advice = "Split it" if seconds * 1000 >= MAX_COMMAND_TIMEOUT else longer_timeout
-    if _FULL_SCREEN.search(command.request.command) or _NO_TERMINAL.search(output.text):
+    if _NO_TERMINAL.search(output.text):
         advice = (
             "It seems to wait for a person at a terminal, which commands do not have. Change files with edit or "
             "write_file, and use options with which a program ends by itself (top -b -n 1)."

@@ -70,7 +70,6 @@ class _Interface:
     is_empty: Callable[[Json], bool]
     # Returns the fields of a page: title, URL, text, score and date
     page_fields: Callable[[Json], tuple[Any, Any, Any, Any, Any]]
-    refusals: Mapping[int, str]  # what an HTTP status means for this provider, keyed by the status
     headers: Callable[[str], dict[str, str]] = lambda _key: {}  # returns the header that carries the API key, if any
     is_post: bool = False  # whether the parameters are sent as a JSON object
     answer: Callable[[Json], Any] = lambda _reply: None  # returns the provider's own answer
@@ -91,8 +90,6 @@ def _unescape_entities(value: Any) -> Any:
     return unescape(value[:MAX_READ_CHARS]) if isinstance(value, str) else None
 
 
-_PLAN = "the limit of the plan was reached. The operator can raise it at Tavily."
-
 PROVIDERS: Mapping[str, _Interface] = {
     # https://docs.tavily.com/documentation/api-reference/endpoint/search
     "tavily": _Interface(
@@ -110,7 +107,6 @@ PROVIDERS: Mapping[str, _Interface] = {
             page.get("title"), page.get("url"), page.get("content"), page.get("score"), page.get("published_date"),
         ),
         answer=lambda reply: reply.get("answer"),
-        refusals={400: "the query may be too long. Search with fewer words.", 432: _PLAN, 433: _PLAN},
     ),
     # https://api-dashboard.search.brave.com/api-reference/web/search/get
     "brave": _Interface(
@@ -126,10 +122,6 @@ PROVIDERS: Mapping[str, _Interface] = {
             _unescape_entities(page.get("title")), page.get("url"), _unescape_entities(page.get("description")), None,
             page.get("page_age") or page.get("age"),
         ),
-        refusals={
-            422: "the query is too long (the limit is 400 characters and 50 words; use fewer), or the API key is not "
-            f"a Brave key. The operator sets the key with {SETUP['brave']}.",
-        },
     ),
     # https://developers.google.com/custom-search/v1/reference/rest/v1/cse/list; the API ends on 1 January 2027.
     "google": _Interface(
@@ -146,12 +138,6 @@ PROVIDERS: Mapping[str, _Interface] = {
             page.get("title"), page.get("link"), page.get("snippet"), None,
             _value_at(page, "pagemap", "metatags", 0, "article:published_time"),
         ),
-        refusals={
-            400: f"the API key or the search engine's id is probably wrong. The operator sets {SETUP['google']}.",
-            403: "the API key is not allowed to use Custom Search, or its daily limit was reached. The operator can "
-            "check both in Google's console.",
-            410: "Google has ended Custom Search. The operator can set up another provider.",
-        },
     ),
     # https://docs.searxng.org/dev/search_api.html. SearXNG's scores are unused, because they have no upper limit.
     "searxng": _Interface(
@@ -165,11 +151,6 @@ PROVIDERS: Mapping[str, _Interface] = {
         ),
         # In newer versions of SearXNG, an answer is an object that contains the text.
         answer=lambda reply: _value_at(reply, "answers", 0, "answer") or _value_at(reply, "answers", 0),
-        refusals={
-            401: "the instance requires a user name and password, which are never sent. The operator can set "
-            "web.search.searxng.url to an instance that requires none.",
-            403: "the instance does not answer in JSON. Its operator can add 'json' to search.formats in settings.yml.",
-        },
     ),
 }  # fmt: skip
 
@@ -275,25 +256,20 @@ class SearchProvider:
 
     def _refusal(self, response: WebResponse) -> str:
         status = response.status
-        meaning = self._interface.refusals.get(status)
-        if meaning is not None:
-            return f"refused the search ({status}): {meaning}"
-        if status in (401, 403):
-            advice = f"The operator has to set a valid one: {SETUP[self.name]}."
-            return f"refused the search ({status}): the API key is not accepted. {advice}"
         if status == 429:
             retry_after = response.headers.get("retry-after", "").strip()
             is_time = _SECONDS.fullmatch(retry_after) is not None
             retry_time = f"in {retry_after} seconds" if is_time else "later; its plan may be used up"
             return f"accepts no more searches for now ({status}). Try again {retry_time}."
-        if 300 <= status < 400:
+        if status == 403 and self.name == "searxng":
             return (
-                f"is no longer at its address ({status}), which redirects elsewhere; no key is sent there. The "
-                f"operator can set web.search.{self.name}.url."
+                "does not answer in JSON (403). The operator of the instance can add 'json' to search.formats in its "
+                "settings.yml."
             )
-        if 500 <= status < 600:
-            return f"has an internal error ({status}). Try again later."
-        return f"refused the search ({status}). Try a simpler query; the operator can check web.search.{self.name}."
+        return (
+            f"answered with HTTP status {status} instead of results. Try fewer words, or try again later; if that "
+            f"fails too, tell the user that the operator can check {SETUP[self.name]}."
+        )
 
     def _unexpected_response(self, reason: str) -> ToolError:
         return self._error(

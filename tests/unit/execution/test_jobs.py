@@ -7,7 +7,6 @@ from pathlib import Path
 
 import anyio
 import pytest
-from jsonschema import Draft202012Validator
 
 from tests.unit.execution.shell import CEILING, Shell, shell_in, text_of
 from tests.waiting import until
@@ -115,8 +114,6 @@ async def test_jobs_are_listed_with_the_newest_first(shell: Shell, root: Path) -
     await until_over(first_job)
     second_job = await start_job(shell, "sleep 600")
     result = await shell.list()
-    assert ListJobsTool.output_schema is not None
-    Draft202012Validator(dict(ListJobsTool.output_schema)).validate(result.structured)  # pyright: ignore[reportUnknownMemberType]
     assert result.structured is not None
     newest, oldest = result.structured["jobs"]
     assert (newest["job_id"], newest["status"], newest["exit_code"]) == (second_job.id, "running", None)
@@ -252,8 +249,6 @@ async def test_stopping_ends_a_job_with_all_its_processes(shell: Shell) -> None:
     await until(lambda: len(shell.running()) == 3)
     result = await shell.stop(job)
     assert shell.running() == []
-    assert StopJobTool.output_schema is not None
-    Draft202012Validator(dict(StopJobTool.output_schema)).validate(result.structured)  # pyright: ignore[reportUnknownMemberType]
     fields = {"job_id": job.id, "status": "stopped", "was_running": True, "exit_code": 0, "signal": None}
     assert result.structured == fields
     assert text_of(result).startswith(f"Job {job.id} was ended (stopped, exit code 0): trap ")

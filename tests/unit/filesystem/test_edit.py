@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Any
 
 import anyio
-import jsonschema
 import pytest
 
 from tools.builtin.edit import EditTool
@@ -38,9 +37,6 @@ async def edit(context: ToolContext, answer: str | None = None, **arguments: Any
     if answer is not None:
         context = replace(context, answer=Answer(Decision.ONCE, content=answer))
     result = await tool.execute(params, context)
-    assert tool.output_schema is not None
-    assert result.structured is not None
-    jsonschema.validate(result.structured, tool.output_schema)
     assert len(str(result.llm_content).encode()) < 8_000
     return result
 
@@ -315,6 +311,8 @@ async def test_a_unique_relaxed_match_is_replaced_and_reported(
         (b"one line", "line", "x\ny", b"one x\ny"),
         (b"a\nb\r\nc\n", "c", "c\nd", b"a\nb\r\nc\nd\n"),
         (b"a\nb\r\nc\n", "b", "b\nd", b"a\nb\r\nd\r\nc\n"),
+        (b"a\nb\r\nc", "c", "c\nd", b"a\nb\r\nc\r\nd"),
+        (b"a\nb\r\nc\r\nd\r\n", "a\nb\nc\nd", "x\ny\nd", b"x\ny\nd\r\n"),
         (b"x\r\nfoo\r\n", "\nfoo", "\nbar", b"x\r\nbar\r\n"),
         (b"a\r\nb\r\n", "a\r\nb", "a\nb", b"a\nb\r\n"),
     ],

@@ -9,7 +9,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import jsonschema
 import pytest
 
 from tests.tables import all_cases, each_of
@@ -84,9 +83,7 @@ async def change(context: ToolContext, answer: str | None = None, **arguments: A
     assert isinstance(details, EditConfirmation)
     if answer is not None:
         context = replace(context, answer=Answer(Decision.ONCE, content=answer))
-    result = await tool.execute(params, context)
-    jsonschema.validate(result.structured, dict(tool.output_schema or {}))
-    return result
+    return await tool.execute(params, context)
 
 
 def write_notebook(path: Path, data: Any, form: str = "as Jupyter writes it") -> str:

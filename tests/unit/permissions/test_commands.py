@@ -159,7 +159,7 @@ git worktree add ../tree                        | X   ?w+ ?w+ ?w+ ?w n+
 echo x > ../notes/todo.txt                      | X   ?w+ ?w+ ?w+ ?w n+
 echo x > ../notes/new.txt                       | X   X   X   X   X
 echo x > ~/.config/absent                       | X   X   X   X   X
-touch ../notes/new                              | X   X   X   w   w n
+touch ../notes/new                              | X   ?w  ?w  w   w n
 touch ../notes/new src                          | X   ?w  ?w  w   w n
 y=$((x)); ls                                    | r   r   r   r   w n
 cat a > /dev/tcp/127.0.0.1/9                    | X   ?w  ?w  w   w n
@@ -384,6 +384,15 @@ deny  Read(.env)        | cat ../notes/.env                     | X
 deny  Read(.env)        | make --file=.env                      | X
 ask   Read(.env)        | cat .env                              | ?r+
 deny  Edit(src/**)      | echo x > src/a.py                     | X
+deny  Edit(src/**)      | cd src && make > new                  | X
+deny  Edit              | echo x > new                          | X
+deny  Edit              | make >> src/a.py                      | X
+deny  Edit              | echo x > ~/notes/todo.txt             | X
+deny  write_file        | echo x > new                          | X
+deny  Edit              | make > /dev/null 2> /tmp/log          | ?w
+deny  Edit              | cat < src/a.py                        | r
+ask   Edit              | echo x > new                          | ?w+
+ask   Edit              | ls > /tmp/out                         | r
 deny  WebFetch          | npm install                           | X
 deny  WebFetch          | ls                                    | r
 deny  WebFetch(x.org)   | curl y.org                            | ?rn
@@ -409,6 +418,18 @@ def test_rules_hold_for_the_words_of_each_simple_command(project: Path, home: Pa
     lists = {key: [rule.strip()]}
     verdict = outcome(project, command.strip(), home=home, **lists)  # pyright: ignore[reportArgumentType]
     assert verdict == expected.strip()
+
+
+@pytest.mark.requirement("commands.rules")
+@each_of("mode", [DEFAULT, AUTO_EDIT, YOLO])
+def test_a_rule_about_all_edits_asks_about_a_redirection_in_every_mode_and_the_answer_counts(
+    project: Path, mode: ApprovalMode
+) -> None:
+    permission = judge(project, "echo x > new", mode, ask=["Edit"], allow=["Edit"])
+    assert (permission.verdict, permission.setting) == (Verdict.ASK, "permissions.ask")
+    assert permission.view is not None
+    assert permission.view.restrictions.read_only == ()
+    assert judge(project, "echo x > new", mode, deny=["Edit"]).verdict is Verdict.DENY
 
 
 @pytest.mark.requirement("commands.rules")
@@ -545,6 +566,7 @@ def test_a_clients_own_dialog_gives_git_no_extra_access_and_opens_nothing_hidden
 def test_a_question_says_what_consent_does_not_give(project: Path, home: Path) -> None:
     new_file = home / "notes" / "new"
     note = f"outside the workspace, approval covers only existing paths, so the command cannot create {new_file}"
+    assert note in judge(project, "touch ../notes/new", home=home).reason
     reason = judge(project, "touch ../notes/new src", home=home).reason
     assert reason == f"'touch' is not known to be read-only; {note}"
     assert note not in judge(project, "touch /var/tmp/new src", home=home).reason, "commands have their own /var/tmp"
@@ -576,12 +598,14 @@ def test_an_answer_says_that_it_covers_the_network_even_if_this_command_needs_no
 @each_of(
     ("command", "note"),
     [
-        ("rm -rf ../notes", "it can empty ~/notes, but not remove it"),
-        ("git worktree remove ../notes", "it can empty ~/notes, but not remove it"),
+        ("rm -rf ../notes", "it can change ~/notes, but not remove it"),
+        ("git worktree remove ../notes", "it can change ~/notes, but not remove it"),
         ("mv ../notes/todo.txt src", "it can change ~/notes/todo.txt, but not remove it"),
-        ("cd .. && rm -rf notes", "it can empty ~/notes, but not remove it"),
-        ("cd ../notes && rm todo.txt", ""),
-        ("cp ../notes/todo.txt src", ""),
+        ("cd .. && rm -rf notes", "it can change ~/notes, but not remove it"),
+        ("cd ../notes && rm todo.txt", "it can change ~/notes, but not remove it"),
+        ("./cleanup ../notes", "it can change ~/notes, but not remove it"),
+        ("cat ../notes/todo.txt", ""),
+        ("git worktree add ../tree", ""),
         ("rm -rf src", ""),
     ],
 )
@@ -591,49 +615,6 @@ def test_a_question_says_that_a_path_outside_stays(project: Path, home: Path, co
     assert (
         ("; " + note.replace("~", str(home)) in permission.reason) if note else ("not remove" not in permission.reason)
     )
-
-
-@pytest.mark.requirement("commands.answers")
-@each_of(
-    ("command", "refused_path"),
-    [
-        ("touch ../notes/new", "~/notes/new"),
-        ("mkdir -p ../notes/new/deep", "~/notes/new/deep"),
-        ("cp src/a.py ../notes/new", "~/notes/new"),
-        ("ln -s src ../new", "~/new"),
-        ("touch /etc/new /new", "/new"),
-        ("rm -f ../notes/todo.txt", "~/notes/todo.txt"),
-        ("rmdir ../notes", "~/notes"),
-        ("touch ../notes/todo.txt", ""),
-        ("touch ../notes/new ../notes/todo.txt", ""),
-        ("touch -c ../notes/new", ""),
-        ("cp src/a.py ../notes", ""),
-        ("cp -t src ../notes/new", ""),
-        ("touch ../notes/back/new", ""),
-        ("touch ../notes/back/../new", ""),
-        ("touch /tmp/new /var/tmp/new", ""),
-        ("touch '~/new'", ""),
-        ("rm -rf ../notes", ""),
-        ("rm -f ../notes/gone", ""),
-        ("rm --help ../notes/todo.txt", ""),
-        ("./rm ../notes/todo.txt", ""),
-        ("PATH=. touch ../notes/new", ""),
-        ("if cd src; then touch ../notes/new; fi", ""),
-        ("cd ../notes && touch new", ""),
-        ("touch ../notes/new || true", ""),
-    ],
-)
-def test_a_command_that_could_only_fail_outside_the_workspace_is_refused_without_a_question(
-    project: Path, home: Path, command: str, refused_path: str
-) -> None:
-    if not (home / "notes/back").is_symlink():
-        (home / "notes/back").symlink_to(project / "src")
-    permission = judge(project, command, home=home)
-    assert (permission.verdict is Verdict.DENY) is bool(refused_path), permission.reason
-    if refused_path:
-        assert refused_path.replace("~", str(home)) in permission.reason
-        assert "name the file's folder in the command" in permission.way_out
-        assert judge(project, command, home=home, site=CommandSite(Engine.NONE)).verdict is Verdict.ASK
 
 
 @pytest.mark.requirement("commands.answers")
@@ -916,7 +897,8 @@ def test_rules_about_files_hold_for_literal_words_where_nothing_masks(project: P
 
 
 @pytest.mark.requirement("commands.bad_input")
-def test_a_command_that_is_too_large_to_parse_is_asked_about(project: Path) -> None:
+def test_a_command_that_is_too_large_or_too_deep_to_parse_is_asked_about(project: Path) -> None:
+    assert judge(project, "xargs " * 2_000).verdict is Verdict.ASK
     for command in (
         "x" * 100_000,
         "echo " + "$(" * 10_000 + "x" + ")" * 10_000,
@@ -1225,13 +1207,30 @@ def test_in_yolo_nothing_is_asked_because_of_agent_ignore_files(copy: Path) -> N
         "env 1=2 pytest",
         "'pytest x/run'",
         "env 'pytest x/run'",
+        'env "$X" pytest',
+        'env "$A=$B" pytest',
+        'env -C "$D" pytest',
+        'env -u A"$B" pytest',
+        'env PATH="$X" pytest',
+        'env LD_PRELOAD="$X" pytest',
+        'env A="$@" pytest',
+        'env A="${B[@]}" pytest',
+        'timeout "$T" kill 5 pytest',
+        'timeout "$T" 5 pytest',
+        'timeout "$T" sigint 5 pytest',
+        'timeout --"$T" 5 pytest',
+        'timeout -"$T" 5 pytest',
+        'nice "$N" pytest',
+        'nohup "$X" pytest',
+        "env A={b,c} pytest",
+        "{env,pytest} touch",
     ],
 )
 def test_a_wrapper_with_unclear_options_is_not_covered_by_a_rule_for_the_program_after_it(
     project: Path, command: str
 ) -> None:
     for site in (None, CommandSite(Engine.NONE)):
-        permission = judge(project, command, site=site, allow=["Bash(pytest *)", "Bash(curl *)"])
+        permission = judge(project, command, site=site, allow=["Bash(pytest *)", "Bash(curl *)", "Bash(kill *)"])
         assert permission.verdict is Verdict.ASK
     assert judge(project, command.replace("pytest", "ls"), site=CommandSite(Engine.NONE)).verdict is Verdict.ASK
 
@@ -1250,6 +1249,14 @@ def test_a_wrapper_with_unclear_options_is_not_covered_by_a_rule_for_the_program
         "timeout --signal=KILL --foreground 5 pytest",
         "stdbuf -oL pytest",
         "nohup pytest -q",
+        'env A="$B" pytest',
+        'env A="x$B" C="$(cat f)" pytest',
+        'timeout "$T" pytest',
+        'timeout "${T:-60}"s pytest "$X"',
+        'timeout -k "$K" 10 pytest',
+        'timeout --signal="$S" 10 pytest',
+        'nice -n "$N" pytest',
+        'stdbuf -o"$X" pytest',
     ],
 )
 def test_a_wrapper_with_clear_options_is_covered_by_a_rule_for_the_program_after_it(
@@ -1282,6 +1289,12 @@ def test_a_wrapper_with_clear_options_is_covered_by_a_rule_for_the_program_after
                 "X=; $X bash -c 'true; git push'",
                 "git --config-env a=HOME push",
                 "git --attr-source HEAD push",
+                "B=env; $B -u X bash -c 'git push'",
+                "find . -exec bash -c 'git push' ;",
+                "timeout $T git push",
+                "watch 'git push origin'",
+                "find . $E bash -c 'git push' ;",
+                "flock f --command 'git push'",
             )
         ),
         *(
@@ -1306,6 +1319,36 @@ def test_a_wrapper_with_clear_options_is_covered_by_a_rule_for_the_program_after
                 'env --spl="git push" x',
                 "sudo A=$B git push",
                 "sudo --us root git push",
+                "E=-exec; find . $E git push \\;",
+                'E=-exec; find . "$E" git push \\;',
+                "E='. -exec git push ;'; find $E -name x",
+                "find push -maxdepth 0 -exec git {} \\;",
+                "find git -exec {} push \\;",
+                "find -L push pull -exec sh -c 'git {}' \\;",
+                "{git,push}",
+                "git {push,origin}",
+                "true; git p{ush,} origin",
+                "env {git,push}",
+                "E='git push'; $E origin",
+                "E='. push'; git -C $E origin",
+                "E='push'; git -$X . $E",
+                'git -"$X" . push',
+                "git pu*",
+                "git *",
+                "git p{u,us}h{a,}",
+                'set -- git push; "$@"',
+                'set -- git push; nice "${@:1}"',
+                'B=env; "$B" -u X git push',
+                'sudo "$X" git push',
+                'env "$X" true',
+                "echo push | xargs -I{} sh -c 'git {}'",
+                'flock f --command "$X"',
+                "flock f --command='cd x && git push'",
+                "ssh host 'cd x; git push'",
+                "git rebase --exec 'git push' main",
+                "strace -f git push",
+                "uv run git push",
+                'X=push; /usr/bin/g"$Y" push',
             )
         ),
         *(
@@ -1315,8 +1358,26 @@ def test_a_wrapper_with_clear_options_is_covered_by_a_rule_for_the_program_after
                 "xargs -0 ls",
                 "xargs -I{} cat {}",
                 "xargs -n 1 git add",
-                "g=git; $g status",
+                'g=git; "$g" status',
                 "nice -n 5 git log",
+                'git -C "$D" log',
+                'git --git-dir="$D" log',
+                'git log "$X"',
+                "git log $X",
+                "git add *",
+                'find "$D" -name x',
+                "find {src,tests} -name x",
+                "find . -name *.py",
+                "find . -name x -exec git add {} +",
+                "find . -name '*.sh' -exec bash -n {} \\;",
+                'timeout "$T" pytest',
+                'env A="$B" pytest',
+                'mv "$A" "$B"',
+                '"$V/bin/python" -m x',
+                "git commit -m 'stop the git push'",
+                "git stash push",
+                "grep -rn 'git push' .",
+                "echo git push",
             )
         ),
     ],

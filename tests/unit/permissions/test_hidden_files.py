@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from tests.other_user import NOBODY
+from tests.tables import each_of
 from tools.contract.command_views import FileRestrictions, ViewKind
 from tools.files import path_opener
 from tools.files.workspace import Workspace
@@ -313,6 +314,43 @@ def test_a_workspace_folder_that_is_hidden_or_gone_is_a_problem(root: Path, home
     result = HiddenFileScanner().scan(workspace, rules)
     assert result.problem == f"the workspace folder {root} no longer exists"
     assert result.problem_of_deny
+
+
+@pytest.mark.requirement("hidden.held")
+@each_of(
+    ("line", "own_line", "is_alone"),
+    [
+        ("inner/", "", False),
+        ("inner/", "", True),
+        ("inner", "!a.txt", False),
+        ("deep/", "", False),
+        ("deep/", "!*", True),
+        ("*", "", True),
+        ("*", "", False),
+    ],
+)
+def test_everything_in_a_workspace_folder_that_an_outer_folder_ignores_is_hidden_without_a_problem(
+    home: Path, line: str, own_line: str, is_alone: bool
+) -> None:
+    with tempfile.TemporaryDirectory(dir=home) as name:
+        outer = Path(name)
+        inner = outer / "deep" / "inner"
+        write_files(inner, "a.txt", "src/b.txt")
+        write_files(outer, "deep/other.txt")
+        git(inner, "init")
+        git(inner, "add", "-A")
+        git(inner, "commit", "-m", "a")
+        (inner / ".qwenignore").write_text(f"{own_line}\n")
+        (outer / ".qwenignore").write_text(f"{line}\n")
+        workspace = Workspace([str(inner)] if is_alone else [str(outer), str(inner)], outer_roots=[str(outer)])
+        scanner = HiddenFileScanner()
+        for _ in range(2):  # also with what the first scan has cached
+            result = scanner.scan(workspace, Rules())
+            assert result.problem == ""
+            ignored = {*paths(result.ignored, inner)}
+            assert ignored >= {".git", ".qwenignore", "a.txt", "src"}
+            assert ("../other.txt" in ignored) is (line in ("deep/", "*") and not is_alone)
+            assert scanner.stores_hidden(workspace, result, Rules()) == (str(inner / ".git"),)
 
 
 @pytest.mark.requirement("hidden.problems")

@@ -6,7 +6,6 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-import jsonschema
 import pytest
 
 from server.questions.form import MAX_ANSWER_CHARS, questionnaire_schema, read_answer, read_questionnaire
@@ -70,9 +69,6 @@ async def ask_questions(
 ) -> ToolResult:
     result = await (runner or runner_with()).run(FunctionCall(name, {"questions": questions}), context, person)
     assert isinstance(result, ToolResult)
-    if result.structured is not None:
-        assert AskUserQuestionTool.output_schema is not None
-        jsonschema.validate(result.structured, AskUserQuestionTool.output_schema)
     return result
 
 

@@ -45,7 +45,7 @@ from tools.files.notebook_cells import NOTEBOOK_ENDING
 from tools.files.text_encodings import (
     UTF_8,
     Decoded,
-    NearbyEndings,
+    NextEndings,
     check_fits,
     decode_as_named,
     decode_unless_binary,
@@ -239,8 +239,8 @@ def _decode(location: Location, data: bytes, encoding: str | None, old_string: s
 def apply_edit(haystack: Haystack, match: TextMatch, old: str, new: str) -> tuple[str, tuple[Span, ...]]:
     """Return the whole new text with `new` in place of every match, and the spans of the insertions, in order.
 
-    LF in `new` becomes the line ending of the surrounding lines. An empty `new` deletes the matches. If a match
-    consists of whole lines, the ending of the last line is also deleted.
+    LF in `new` becomes the ending of the line in which the match begins, or the ending before it if that line has none.
+    An empty `new` deletes the matches. If a match consists of whole lines, the ending of the last line is also deleted.
     """
     text, is_exact = haystack.text, match.strategy is Strategy.EXACT
     # For an exact match, insert `new` unchanged if `old` has carriage returns, or if `new` has no line breaks to adapt.
@@ -248,7 +248,7 @@ def apply_edit(haystack: Haystack, match: TextMatch, old: str, new: str) -> tupl
     old_lf, new_lf = to_lf(old), to_lf(new) if "\r" in old else new.replace("\r\n", "\n")
     if match.strategy is Strategy.FINAL_NEWLINE:
         old_lf, new_lf = old_lf.removesuffix("\n"), new_lf.removesuffix("\n")
-    endings = NearbyEndings(text)
+    endings = NextEndings(text)
     pieces: list[str] = []
     spans: list[Span] = []
     position = length = 0
@@ -256,7 +256,7 @@ def apply_edit(haystack: Haystack, match: TextMatch, old: str, new: str) -> tupl
         haystack.checkpoint()
         stop, insertion = span.end, new
         if not is_literal:
-            ending = endings.for_lines_at(span.start, span.end, new)
+            ending = endings.after(span.start) or ("\r\n" if "\r\n" in new else "\n")
             if not is_exact or haystack.has_returns:
                 insertion = _rebuild_lines(text[span.start : span.end], match.strategy, old_lf, new_lf, ending)
             elif ending == "\n":

@@ -15,7 +15,7 @@ from tools.files.path_opener import OpenedFile, identity_of, may_block
 from tools.files.read.line_window import CharRange, LineRequest, Reading, Source, reading_of, window
 from tools.files.read.media_files import HEAD_BYTES, TEXT_KINDS, FileKind, FileType, detect, media_parts
 from tools.files.read.pdf import ALL_PAGES, MAX_SECONDS, Pages, read_pdf
-from tools.files.text_encodings import UTF_8, count_lines, eol_style, has_short_lines, marked_encoding, shown_text
+from tools.files.text_encodings import UTF_8, count_lines, eol_style, marked_encoding, shown_text
 from tools.files.workspace import Location, ReadLedger, SeenFile, Workspace, explain
 from tools.text.file_names import exact_path
 
@@ -160,7 +160,8 @@ def _read_text(data: bytes, request: LineRequest) -> Reading:
         # Most files are within the limits, so there is no need to search for lines.
         separator = "\r" if eol == "cr" else "\n"
         count = count_lines(text, separator)
-        if count <= request.limit and has_short_lines(text, separator, limits.line_chars):
+        has_short_lines = len(text) <= limits.line_chars or max(map(len, text.split(separator))) <= limits.line_chars
+        if count <= request.limit and has_short_lines:
             return Reading(
                 parts=(TextPart(text),),
                 kind=FileKind.TEXT,

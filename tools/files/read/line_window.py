@@ -19,7 +19,7 @@ from tools.contract.tool_errors import ToolError, ToolErrorType
 from tools.contract.tool_results import Part, TextPart
 from tools.files.path_opener import FileIdentity
 from tools.files.read.media_files import FileKind
-from tools.files.text_encodings import NUL_MARK, REPLACEMENT, UNKNOWN, Encoding, eol_style, has_short_lines
+from tools.files.text_encodings import NUL_MARK, REPLACEMENT, UNKNOWN, Encoding, eol_style
 
 BLOCK = 1 << 20  # number of bytes per read while lines are counted
 # Maximum bytes that one call reads to find a line or the end. Reading this many takes half a second. Counts are cached
@@ -326,7 +326,7 @@ class _Lines:
                 # This line is truncated anyway, and only its end is still being searched for.
                 self._add(line, length, b"")
                 return False
-            start = 0 if length else self._add_whole_lines(block)
+            start = 0
             while start < len(block):
                 if self.count >= self._request.limit:
                     return False
@@ -345,35 +345,12 @@ class _Lines:
                     length, start = 0, end + 1
             position += len(block)
 
-    def _add_whole_lines(self, block: bytes) -> int:
-        """Add all whole lines at the beginning of a block at once. Return the number of bytes used.
-
-        The number is 0 if a line is too long, bytes cannot be decoded, or there is no more room.
-        """
-        head = block[: block.rfind(self._separator) + 1]
-        missing = self._request.limit - self.count
-        count = head.count(self._separator)
-        if count > missing:
-            head = head[: len(head) - len(head.split(self._separator, missing)[-1])]
-            count = missing
-        try:
-            text = head.decode()
-        except UnicodeDecodeError:
-            return 0
-        if len(text) > self._room or not has_short_lines(text, self._separator.decode(), self._line_chars):
-            return 0
-        self._room -= len(text)
-        self.chars += len(text)
-        self.count += count
-        self.texts.append(text)
-        return len(head)
-
     def _add(self, line: bytes, length: int, ending: bytes) -> bool:
         """Add a line. Return False if there is no room for it."""
         is_whole = length == len(line)
         try:
             # A character that is incomplete at the end of the kept bytes comes after the shown part.
-            text = codecs.getincrementaldecoder("utf-8")().decode(line, final=is_whole)
+            text = line.decode() if is_whole else codecs.getincrementaldecoder("utf-8")().decode(line)
         except UnicodeDecodeError:
             self.is_decodable = False
             text = line.decode("utf-8", "replace")

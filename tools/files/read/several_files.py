@@ -5,11 +5,10 @@ from __future__ import annotations
 import os
 import re
 import time
-from bisect import bisect_left
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from itertools import chain, islice
+from itertools import islice
 from typing import NamedTuple
 
 from tools.contract.limits import AbortSignal, Deadline, Limits, MediaHandling
@@ -70,27 +69,6 @@ class Candidate(NamedTuple):
         return self.named_location or workspace.at(self.path)
 
 
-@dataclass(frozen=True, slots=True)
-class _PathsInAnyCase:
-    """Selects files by their paths without regard to case, as seen from one folder."""
-
-    paths: tuple[str, ...]  # in lower case and sorted; a set of all folders above them might need a lot of memory
-    folder: str = ""
-
-    def _next_path(self, start: str) -> str:
-        at = bisect_left(self.paths, start)
-        return self.paths[at] if at < len(self.paths) else ""
-
-    def select(self, names: list[str], /) -> list[str]:
-        return [name for name in names if self._next_path(path := self.folder + name.lower()) == path]
-
-    def enter(self, name: str, /) -> Selection | None:
-        folder = f"{self.folder}{name.lower()}/"
-        return _PathsInAnyCase(self.paths, folder) if self._next_path(folder).startswith(folder) else None
-
-    enter_link = enter
-
-
 class FileSelection:
     """Selects files in every root. Raises a `PatternRefusedError` for an unusable pattern."""
 
@@ -105,8 +83,8 @@ class FileSelection:
     def choose(self, entries: Sequence[str]) -> None:
         """Find the files. Entries are files, folders (with all their contents), or globs."""
         walk = self._walk
-        missing: dict[str, list[Location]] = {}
-        resolved_entries: set[str] = set()
+        missing: dict[str, Location] = {}
+        found_entries: set[str] = set()
         in_scratch: dict[Location, dict[str, None]] = {}
         for root in walk.workspace.root_locations():
             globs: list[str] = []
@@ -115,9 +93,9 @@ class FileSelection:
                     break
                 location = self._add_existing(root.path, entry)
                 if location is None:
-                    resolved_entries.add(entry)
+                    found_entries.add(entry)
                 elif not _GLOB.search(entry):
-                    missing.setdefault(entry, []).append(location)
+                    missing.setdefault(entry, location)
                 elif not os.path.isabs(entry):
                     globs.append(entry)
                 elif location.root == root.path:
@@ -127,9 +105,13 @@ class FileSelection:
             self._search_globs(root, globs)
         for root, patterns in in_scratch.items():
             self._search_globs(root, list(patterns))
-        for entry in resolved_entries:
-            missing.pop(entry, None)
-        self._search_ignoring_case(missing)
+        if walk.is_out_of_time():
+            return  # an entry may exist in a root that was not reached
+        deadline = Deadline(walk.deadline.signal, NEAR_SECONDS)
+        for entry, location in missing.items():
+            if entry not in found_entries:
+                suggestion = proposal(walk.workspace, location, deadline, folders=True, otherwise="")
+                self.skipped[entry, f"does not exist.{suggestion}" if suggestion else "does not exist"] = None
 
     def _search_globs(self, root: Location, globs: Sequence[str]) -> None:
         if globs:
@@ -164,22 +146,6 @@ class FileSelection:
         if reason:
             self.skipped[entry, reason] = None
         return None
-
-    def _search_ignoring_case(self, missing: dict[str, list[Location]]) -> None:
-        for root in self._walk.workspace.root_locations() if missing else ():
-            locations = [location for location in chain.from_iterable(missing.values()) if location.root == root.path]
-            files = {location.relative.lower() for location in locations}
-            if files:
-                literal_names = {name for path in files for name in path.split("/")}
-                self._search(root, _PathsInAnyCase(tuple(sorted(files))), literal_names)
-        if self._walk.is_out_of_time():
-            return  # there may be more matches
-        found_paths = {path.lower() for path in self.files} if missing else set[str]()
-        deadline = Deadline(self._walk.deadline.signal, NEAR_SECONDS)
-        for entry, locations in missing.items():
-            if not any(location.name.lower() in found_paths for location in locations):
-                suggestion = proposal(self._walk.workspace, locations[0], deadline, folders=True, otherwise="")
-                self.skipped[entry, f"does not exist.{suggestion}" if suggestion else "does not exist"] = None
 
     def _search(self, start: Location, wanted_files: Selection, literal_names: Iterable[str] = ()) -> None:
         """Add the wanted files in a folder tree. `literal_names` are searched even if they are excluded by default."""
