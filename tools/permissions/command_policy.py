@@ -48,6 +48,7 @@ from tools.permissions.command_text import (
     SEVERAL,
     CommandText,
     SimpleCommand,
+    Words,
     is_known,
     joined,
     may_fit,
