@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import shutil
 import socket
 import stat
 import subprocess
@@ -102,6 +103,20 @@ def test_tools_tells_which_upstream_is_missing_and_fails(root: Path, tmp_path: P
     assert "gone" in result.stderr
     assert "not found" in result.stderr
     assert "read_file" in result.stdout
+
+
+@pytest.mark.requirement("cli.doctor")
+@pytest.mark.skipif(os.geteuid() != 0, reason="not run: only root can give a folder to another user")
+@pytest.mark.skipif(shutil.which("bwrap") is None, reason="not run: bubblewrap is missing here")
+def test_a_workspace_of_another_user_is_reported_if_the_server_runs_as_root(root: Path) -> None:
+    os.chown(root, 65_534, -1)
+    root.chmod(0o755)
+    result = run("doctor", "--workspace", str(root))
+    assert result.returncode == 1
+    assert "belongs to user 65534" in re.sub(r"\s+", " ", result.stdout)
+    command = run("call", "run_shell_command", "command=touch x", "--yes", "--workspace", str(root))
+    assert "The workspace belongs to user 65534" in command.stdout
+    assert "write its path in the command" not in command.stdout
 
 
 @pytest.mark.requirement("cli.call")

@@ -174,6 +174,7 @@ class ConfinedCommand:
     network: Network = Network.HOST
     # Secrets that the command does not see, keyed by path
     withheld: Mapping[str, SecretPlace] = field(default_factory=dict[str, SecretPlace], kw_only=True)
+    foreign_owner: int | None = field(default=None, kw_only=True)  # as in `visible_file_system.foreign_owner`
 
     def limited_folders(self) -> tuple[Sequence[str], int]:
         """Return the folders that the command may write to without consent, and the limit for their size in bytes."""

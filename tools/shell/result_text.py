@@ -28,6 +28,7 @@ NEAR_THE_LIMIT = 0.5
 # Messages from the kernel or resolver about things outside the view.
 _WRITE_REFUSED = re.compile(r"read-only file system|\bEROFS\b|device or resource busy|\bEBUSY\b", re.IGNORECASE)
 _CLOSED = re.compile(r"permission denied|\bEACCES\b", re.IGNORECASE)
+_FOREIGN = re.compile(r"dubious ownership")  # what git says about a repository of another user
 _ABSENT = re.compile(r"no such file or directory|\bENOENT\b", re.IGNORECASE)
 _CONNECTS = re.compile(r"connect", re.IGNORECASE)
 _NO_SOCKET = re.compile(r"address family not supported|\bEAFNOSUPPORT\b", re.IGNORECASE)
@@ -200,6 +201,12 @@ def _file_hints(command: FinishedCommand) -> list[str]:
     is_reading, is_landlock = confined_command.view is ViewKind.READING, confined_command.engine is Engine.LANDLOCK
     hints: list[str] = []
     home = confined_command.spec.environment.get("HOME") or "~"
+    owner = confined_command.foreign_owner
+    if owner is not None and (_CLOSED.search(text) or _FOREIGN.search(text)):
+        hints.append(
+            f"The workspace belongs to user {owner}, but commands run as root, without root's rights to files of "
+            f"others. Tell the user that this server must run as user {owner}."
+        )
     # A rule that allows the command allows only the usual view.
     rights = "; the user may then be asked" if is_reading else ' and set needs: "write"; the user may then be asked'
     if _WRITE_REFUSED.search(text):
@@ -249,7 +256,7 @@ def _file_hints(command: FinishedCommand) -> list[str]:
             "The repository that contains the workspace is not shown if rules hide files. Set needs: "
             '"write" to ask the user for a view in which git sees the repository.'
         )
-    if _CLOSED.search(text):
+    if _CLOSED.search(text) and (owner is None or request.view.restrictions.masked):
         hints.append(
             f"To request access to a hidden file, or to a file outside the view, write its path in the command{rights}."
         )

@@ -26,6 +26,7 @@ from tools.shell.private_folders import (
     remove_tree,
 )
 from tools.shell.process_spec import SandboxChanges
+from tools.shell.resource_limits import is_root
 from tools.shell.sandbox.auto_run_guard import AutoRunPaths, AutoRunScanner, AutoRunState
 from tools.shell.sandbox.credential_masks import HiddenPaths, secret_places
 from tools.shell.sandbox.mount_check import ExpectedMount, MountTable
@@ -533,6 +534,16 @@ def writable(roots: Sequence[str]) -> tuple[str, ...]:
     """
     present = (root for root in roots if os.path.isdir(root) and _real(root) == os.path.normpath(root))
     return _by_depth(outermost(present))
+
+
+def foreign_owner(roots: Sequence[str]) -> int | None:
+    """Return the user who owns a root, if commands run as root: in the sandbox, they lack root's rights to such files.
+
+    Blocking. Returns `None` if there is no such root.
+    """
+    with suppress(OSError):
+        return next((owner for root in roots if is_root() and (owner := os.stat(root).st_uid) != 0), None)
+    return None
 
 
 def depth(path: str) -> int:
