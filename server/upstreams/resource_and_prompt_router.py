@@ -267,8 +267,8 @@ class ResourceAndPromptRouter:
         if upstream.alias not in self.denial_reasons:
             self.watching.updated(upstream, uri, session_key)
 
-    def published_uri(self, upstream: Upstream, uri: str, is_compared: bool = False) -> str:
-        return self.routes.published_uri(upstream, uri, is_compared)
+    def published_uri(self, upstream: Upstream, uri: str) -> str:
+        return self.routes.published_uri(upstream, uri)
 
     async def __call__(self, ctx: RequestContext, call_next: CallNext) -> Any:
         method = ctx.method

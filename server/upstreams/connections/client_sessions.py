@@ -201,7 +201,8 @@ class ClientSessions:
                         # during the first call, that request would end with the call, and the call would run without
                         # roots.
                         await session.flush()
-                        if await session.questions.wait_for_roots() or options.client_capabilities.get("roots") is None:
+                        was_asked = await session.questions.wait_for_roots()
+                        if was_asked or options.client is None or options.client_capabilities.get("roots") is None:
                             await session.flush()
                     slot.session = session
                     slot.ready.set()

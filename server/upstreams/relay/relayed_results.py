@@ -42,8 +42,6 @@ _UNKNOWN = re.compile(
 )
 _BLOCKS = {"text": "TextContent", "image": "ImageContent", "audio": "AudioContent", "resource_link": "ResourceLink"}
 
-# Maximum number of links per result to compare with templates; this many take about ten milliseconds
-MAX_COMPARED_LINKS = 1_000
 _LINKS = {
     "tools/call": "content",
     "prompts/get": "messages",
@@ -116,11 +114,8 @@ def says_unknown(name: str, result: Json) -> bool:
     return (name in text or "tool" in text.lower()) and _UNKNOWN.search(text) is not None
 
 
-def with_links(method: str, result: Json, published_uri: Callable[[str, bool], str]) -> Json:
-    """Return a result with published URIs in its links, or `result` itself if no link changes.
-
-    The second argument of `published_uri` says whether to compare the URI with templates.
-    """
+def with_links(method: str, result: Json, published_uri: Callable[[str], str]) -> Json:
+    """Return a result with published URIs in its links, or `result` itself if no link changes."""
     name = _LINKS.get(method, "")
     old_items = as_list(result.get(name))
     cache: dict[str, str] = {}
@@ -130,7 +125,7 @@ def with_links(method: str, result: Json, published_uri: Callable[[str, bool], s
         if not isinstance(uri, str):
             return item
         if uri not in cache:
-            cache[uri] = published_uri(uri, len(cache) < MAX_COMPARED_LINKS)
+            cache[uri] = published_uri(uri)
         return item if cache[uri] == uri else {**item, "uri": cache[uri]}
 
     new_items: list[Any] = []

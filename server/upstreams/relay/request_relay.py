@@ -12,8 +12,7 @@ How an upstream's question reaches the client depends on the protocol revisions 
   request comes.
 
 If this server waits for a task of a 2026-07-28 upstream, `_follow` asks the task's questions. For a 2026-07-28 client,
-`_follow` suspends the call until the client answers, if there is room for another suspended call. `SessionQuestions`
-alone answers a `roots/list` request that no call caused.
+`_follow` suspends the call until the client answers, if there is room for another suspended call.
 """
 
 from __future__ import annotations
@@ -218,14 +217,14 @@ class Relay:
     """Relays requests to upstreams.
 
     A question may stay open for `question_seconds`, and a call may stay suspended for the same time. `published_uri`
-    returns the published URI of a resource; its last argument says whether to compare an unlisted URI with templates.
+    returns the published URI of a resource.
     """
 
     def __init__(
         self,
         pool: UpstreamPool,
         question_seconds: float,
-        published_uri: Callable[[Upstream, str, bool], str],
+        published_uri: Callable[[Upstream, str], str],
         why_denied: Callable[[str, Rights], str],
         large_results: LargeResults,
         replica: Replica,
@@ -441,45 +440,7 @@ class Relay:
             return await self._until_answer(suspended_call.session, call, request)
         if name is not None:
             raise SuspendedCallGoneError
-        questions = session.questions
-        if questions.wants_roots or questions.roots_turn.locked():
-            with anyio.fail_after(request.patience):
-                async with questions.roots_turn:
-                    question = await self._ask_deferred(session, request, exchange) if questions.wants_roots else None
-            if question is not None:
-                return question
         return await self._begin(session, request, request.params, exchange)
-
-    async def _ask_deferred(self, session: UpstreamSession, request: RelayedRequest, exchange: Exchange) -> Json | None:
-        """Return a result with a question that the upstream asked outside of calls, or accept the answer to it.
-
-        If the question has expired, `notifications/roots/list_changed` makes the upstream ask again. Returns `None` if
-        the request can be sent.
-        """
-        if not exchange.is_modern or request.method not in _MAY_ASK:
-            return None
-        questions = session.questions
-        if (key := exchange.carried.get("deferred")) is not None:
-            questions.wants_roots = False
-            deferred_questions = questions.deferred_questions()
-            keys = [question.key for question in deferred_questions]
-            questions.answer(dict.fromkeys(keys, exchange.input_responses.get(key)))
-            questions.refuse(keys)
-            for question in deferred_questions:
-                await question.is_settled.wait()
-            await session.flush()
-            return None
-        if not exchange.can_be_asked("roots/list", {}):
-            return None
-        if not questions.deferred_questions():
-            questions.wants_roots = False
-            await session.channel.notify("notifications/roots/list_changed")
-            await session.flush()
-        if not (next_questions := questions.deferred_questions()[:1]):
-            return None
-        return self._input_required(
-            request, exchange, input_requests(next_questions), {"deferred": next_questions[0].key}
-        )
 
     async def _in_rounds(self, session: UpstreamSession, request: RelayedRequest, exchange: Exchange) -> Json:
         """Send a request to a 2026-07-28 upstream, which returns its questions as results."""
@@ -558,8 +519,6 @@ class Relay:
         result = await self._until_answer(session, call, request)
         if not session.era.is_modern and result.get("resultType") == "task":
             raise UnusableAnswerError("it returned a task in a revision without tasks")
-        if session.log_limit.dropped_count:
-            await exchange.log(session.log_limit.take_report())
         return result
 
     async def _until_answer(self, session: UpstreamSession, call: InFlightCall, request: RelayedRequest) -> Json:

@@ -275,7 +275,7 @@ class Tasks:
     def __init__(
         self,
         pool: UpstreamPool,
-        published_uri: Callable[[Upstream, str, bool], str],
+        published_uri: Callable[[Upstream, str], str],
         why_denied: Callable[[str, Rights], str],
         replica: Replica,
     ) -> None:
