@@ -129,6 +129,18 @@ def test_call_shows_a_result(root: Path) -> None:
 
 
 @pytest.mark.requirement("cli.call")
+@pytest.mark.requirement("scratch.absent")
+@pytest.mark.skipif(shutil.which("bwrap") is None, reason="not run: bubblewrap is missing here")
+def test_a_call_promises_no_file_in_a_tmp_that_ends_with_it() -> None:
+    with tempfile.TemporaryDirectory(dir="/srv" if os.access("/srv", os.W_OK) else Path.home()) as folder:
+        written = run("call", "write_file", "file_path=/tmp/y", "content=x", "--workspace", folder)
+        command = run("call", "run_shell_command", "command=echo hi > /tmp/y", "--workspace", folder)
+    assert written.returncode != 0
+    assert "This server ends with the call" in written.stdout
+    assert "Deleted: /tmp/y." in command.stdout
+
+
+@pytest.mark.requirement("cli.call")
 def test_arguments_of_a_call_may_stand_after_options(root: Path) -> None:
     (root / "a.txt").write_text("hello\n")
     result = run("call", "--workspace", str(root), "read_file", "--approval-mode", "plan", "file_path=a.txt")
