@@ -12,6 +12,7 @@ from typing import Any, TypeVar
 from tools.contract.command_views import Engine, Network, ViewKind
 from tools.contract.limits import MAX_COMMAND_TIMEOUT
 from tools.contract.tool_results import FileDataPart, Part, TextPart
+from tools.files.workspace import is_inside
 from tools.shell.command_runner import POSIX_SHELL, FinishedCommand
 from tools.shell.job_table import MAX_RUNNING, Job, JobStatus
 from tools.shell.process_spec import ExitStatus, SandboxChanges
@@ -28,6 +29,7 @@ NEAR_THE_LIMIT = 0.5
 # Messages from the kernel or resolver about things outside the view.
 _WRITE_REFUSED = re.compile(r"read-only file system|\bEROFS\b|device or resource busy|\bEBUSY\b", re.IGNORECASE)
 _CLOSED = re.compile(r"permission denied|\bEACCES\b", re.IGNORECASE)
+_NO_LOCK = re.compile(r"Unable to create '(/[^'\n]+)\.lock': Read-only")  # what git says about a repository
 _FOREIGN = re.compile(r"dubious ownership")  # what git says about a repository of another user
 _ABSENT = re.compile(r"no such file or directory|\bENOENT\b", re.IGNORECASE)
 _CONNECTS = re.compile(r"connect", re.IGNORECASE)
@@ -215,6 +217,12 @@ def _file_hints(command: FinishedCommand) -> list[str]:
         rules = dict.fromkeys(reason for path, reason in reasons if path in request.roots or basename(path) in names)
         if is_reading:
             hints.append('Set needs: "write" to ask the user for a view in which the command can change files.')
+        elif not rules and (lock := _NO_LOCK.search(text)) is not None and not is_inside(lock[1], request.roots):
+            hints.append(
+                "The repository is outside the workspace. This server asks the user about it if git itself is in the "
+                "command. If the client's own dialog decides, only the operator can add the repository, with "
+                "--workspace."
+            )
         elif not rules:
             hints.append(
                 "Commands can change files in /tmp and in the workspace (unless it is mounted read-only), so install "
