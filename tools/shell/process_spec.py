@@ -53,10 +53,11 @@ class ProcessSpec:
 
 @dataclass(frozen=True, slots=True)
 class ExitStatus:
-    """How a program exited. Exactly one field is set."""
+    """How a program exited. Either the code or the signal is set."""
 
     code: int | None
     signal: str | None  # the name of the signal that killed it, such as `SIGKILL`
+    is_lost: bool = False  # whether it was killed because the broker had been lost
 
 
 class StartFailedError(Exception):

@@ -109,6 +109,11 @@ def run_content(command: FinishedCommand, directory: str | None) -> list[Part]:
         lines.append(f"Exit Code: {code}")
     if signal is not None:
         lines.append(f"Signal: {signal}")
+    if command.exit is not None and command.exit.is_lost:
+        lines.append(
+            "Note: the command was stopped, because the server's process that runs commands was killed. The next "
+            "command starts a new one. Check what this command has already done before you run it again."
+        )
     if command.left_running:
         pids = f"PIDs {_list_items(command.left_running, str)}"
         if command.job is None:
