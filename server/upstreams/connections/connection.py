@@ -168,7 +168,9 @@ class LoginNeededError(ToolError):
             message += f" If it needs a token instead, the operator can set one. {WAYS_TO_AUTHENTICATE}"
         super().__init__(ToolErrorType.UPSTREAM_UNAVAILABLE, message)
         self.login = login
-        self.rejected_header = login.latest_header  # the `Authorization` header that was not sufficient, if any
+        # The `Authorization` header that was not sufficient, if any. Without a challenge, the latest header is from a
+        # login that was completed after the server refused.
+        self.rejected_header = None if login.challenge is None else login.latest_header
 
 
 # Returns the workspace folders of a client or, for `None`, those that apply to all clients
