@@ -299,9 +299,11 @@ class _CommandPolicy:
         if is_alone and arguments[:1] and arguments[0] in _GIT_CHANGES_SETTINGS:
             question.add(f"'git {arguments[0]}' changes git's own settings", widens_access=True)
         folder = self._paths.absolute(folder_of_git(words), start)
+        if folder is None or (os.path.lexists(inner := self._paths.in_scratch(folder)) and inner != folder):
+            return  # the folder is in the command's own `/tmp`
         # Make the repository writable, because git could not change it otherwise.
-        for path in repositories_outside(folder, self._roots) if folder is not None else ():
-            if contains(path, self._request.home):
+        for path in repositories_outside(folder, self._roots):
+            if contains(path, self._request.home) or path == SCRATCH_NAME:
                 continue
             question.writable[path] = None
             if not self._is_allowed_path(path, Access.WRITE):

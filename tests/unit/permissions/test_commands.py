@@ -1117,6 +1117,15 @@ def test_the_question_about_git_opens_its_repository_and_the_folders_that_it_cre
     assert permission.view is not None
     assert permission.view.writable == (str(copy),)
     assert permission.reason.endswith(f"it works in the repository {copy}, which is outside the workspace")
+    # A repository in the command's own `/tmp` is not this machine's.
+    with tempfile.TemporaryDirectory(dir="/tmp") as real_repository:
+        (Path(real_repository) / ".git").mkdir()
+        scratch = copy.parent / "scratch"
+        (scratch / os.path.basename(real_repository)).mkdir(parents=True)
+        site = CommandSite(Engine.BUBBLEWRAP, scratch=str(scratch))
+        view = judge(copy / "src", f"git -C {real_repository} add x", home=home, site=site).view
+        assert view is not None
+        assert view.writable == ()
     # The same if not only git changes files, if git is not the first word, and if it works in another folder.
     for command in ("echo x > b && git add b", "timeout 9 git add b", "git -C . add b", "sh -c 'git add b'"):
         permission = judge(copy / "src", command, home=home)
