@@ -48,6 +48,7 @@ from server.upstreams.wire.json_rpc_channel import (
 )
 from server.upstreams.wire.upstream_transports import Transport, transports_to
 from tools.contract.tool_errors import ToolError, ToolErrorType
+from tools.permissions.permission_policy import Rights
 from tools.permissions.tool_names import BETWEEN
 
 if TYPE_CHECKING:
@@ -190,6 +191,8 @@ class Audience:
     folders_of: FoldersOf
     observer_of: Callable[[str, UpstreamSettings], Observer] | None = None
     """Creates the observer for a session's requests, from the upstream's alias and entry."""
+    why_denied: Callable[[str, Rights], str] = lambda _alias, _rights: ""
+    """Returns why a server is hidden from clients with these rights; empty if it is visible."""
 
 
 class Upstream:
@@ -336,6 +339,7 @@ class Upstream:
             is_shared=not audience.is_one,
             client=audience.client,
             observer=audience.observer_of and audience.observer_of(self.alias, self.entry),
+            why_denied=audience.why_denied,
         )
         began = time.perf_counter()
         try:
