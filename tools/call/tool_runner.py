@@ -63,7 +63,11 @@ logger = logging.getLogger(__name__)
 PROGRESS_AFTER_SECONDS = 0.2  # calls that finish sooner report no progress
 REPORT_GAP_SECONDS = 0.03  # pause between the last report and the result, which some clients would otherwise reorder
 # Codes of errors that a call may have because a workspace folder no longer exists
-_OF_MISSING_FOLDERS = {ToolErrorType.FILE_NOT_FOUND, ToolErrorType.GREP_EXECUTION_ERROR}
+_OF_MISSING_FOLDERS = {
+    ToolErrorType.FILE_NOT_FOUND,
+    ToolErrorType.SEARCH_PATH_NOT_FOUND,
+    ToolErrorType.GREP_EXECUTION_ERROR,
+}
 _SHARED_APPROVAL = Permission(
     Verdict.DENY,
     "the tool has changed, and a client with restricted rights cannot approve it for everybody",

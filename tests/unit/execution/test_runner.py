@@ -235,6 +235,12 @@ READING, WORKING, OWN, HOST = ViewKind.READING, ViewKind.WORKING, Network.OWN_LO
         ("sh: x: Read-only file system", READING, HOST, 'needs: "write" to ask'),
         ("sh: x: Read-only file system", WORKING, HOST, "changed with write_file and edit, or by"),
         (
+            "Unable to create \\x27/r/.git/index.lock\\x27: Read-only file system",
+            WORKING,
+            HOST,
+            "The repository is outside",
+        ),
+        (
             "cat: /home/me/x: No such file or directory",
             READING,
             HOST,
@@ -278,7 +284,7 @@ async def test_a_note_says_what_a_view_seems_to_have_stopped_and_how_to_ask_for_
             return ConfinedCommand(spec, Engine.BUBBLEWRAP, view, network)
 
     async with shell_in(root, tmp_path, confinement=Box(), environment={**ENVIRONMENT, "HOME": "/home/me"}) as shell:
-        text = text_of(await shell.run(f"echo '{output}'; false"))
+        text = text_of(await shell.run(f"printf '{output}'; false"))
         if note is None:
             assert "Note:" not in text
         else:
@@ -356,8 +362,7 @@ async def test_a_note_names_the_rules_that_stopped_a_command_and_what_ends_a_job
         (root / "sub").mkdir()
         hook_text = await result_text("cd sub; echo \"OSError: Read-only file system: '.git/hooks/pre-commit'\"; false")
         assert "Other programs execute or obey .git/hooks/pre-commit. To change it, use write_file or edit" in hook_text
-        assert "name the path in the command (touch PATH; ...); the user is then asked." in hook_text
-        assert 'needs: "write"' not in hook_text
+        assert 'or name the path in the command (touch PATH; ...) and set needs: "write"; the user may' in hook_text
         warning = "echo /root/.config/matplotlib is not writable: Read-only file system"
         assert "Note" not in await result_text(warning)
         assert "Elsewhere they can change only existing" in await result_text(f"{warning} | tail")

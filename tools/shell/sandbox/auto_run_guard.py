@@ -109,29 +109,36 @@ class AutoRunScanner:
         holding: set[str] = set()
         work_trees = [*work_trees_above(root), root]
 
-        def add_path(path: str) -> None:
-            result.paths.add(path)
-            if not _is_rebase_state(path):  # git itself changes these during a rebase or cherry-pick
+        def add_repository(path: str) -> None:
+            result.pinned.append(path)
+            add_paths(_guarded_paths(path, result.unlistable))
+
+        def add_paths(paths: Iterable[str]) -> None:
+            for auto_run_path in paths:
+                result.paths.add(auto_run_path)
+                if _is_rebase_state(auto_run_path):
+                    continue  # git itself changes these during a rebase or cherry-pick
                 # A symlink cannot be mounted over, but its target can, if it still exists.
+                is_link = os.path.islink(auto_run_path)
                 with suppress(OSError):
-                    result.read_only.append(os.path.realpath(path) if os.path.islink(path) else path)
+                    result.read_only.append(os.path.realpath(auto_run_path) if is_link else auto_run_path)
 
         def add_folder(path: str) -> tuple[str, ...]:
             folder = self._folders.get(path) or self._scan_folder(path)
             if folder.auto_run:
                 holding.add(path)
             for entry in folder.auto_run:
-                paths: Iterable[str] = (entry.path,)
                 if folded(entry.name) == REPOSITORY:
                     work_trees.append(path)
-                    if entry.is_dir(follow_symlinks=False):
-                        result.pinned.append(entry.path)
-                        paths = _guarded_paths(entry.path, result.unlistable)
-                for auto_run_path in paths:
-                    add_path(auto_run_path)
+                if folded(entry.name) == REPOSITORY and entry.is_dir(follow_symlinks=False):
+                    add_repository(entry.path)
+                else:
+                    add_paths((entry.path,))
             result.unlistable += folder.unlistable
             return folder.subfolders
 
+        if all(os.path.lexists(os.path.join(root, name)) for name in ("HEAD", "objects", "refs")):
+            add_repository(root)  # a store outside of its work tree, or a repository without one
         queue = deque([(root, 0)])
         scanned: set[str] = set()
         while queue and len(scanned) < FOLDERS:
@@ -149,7 +156,7 @@ class AutoRunScanner:
                 # If a symlink leads to the path, the path with all symlinks resolved is also named.
                 if os.path.lexists(path) and os.path.realpath(os.path.dirname(path)) == os.path.dirname(path):
                     result.named.add(path)
-                    add_path(path)
+                    add_paths((path,))
         return result
 
     def are_repositories_settled(self, scans: Iterable[AutoRunPaths]) -> bool:
