@@ -126,7 +126,7 @@ class CodeIntelligence:
     ) -> LanguageServerSession | ServerStart:
         """Return the session for a file, or the server to start for it.
 
-        Without a file, return the latest session with an open file: some servers load a project only when one is opened.
+        Without a file, return the latest session with an open file, because some servers load a project only then.
         Raises a `ToolError` if there is no suitable language server, or if a required sandbox does not work.
         """
         if location is None:
