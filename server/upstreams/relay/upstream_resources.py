@@ -493,11 +493,13 @@ class Watching:
     async def _available_upstream(self, alias: str) -> Upstream | None:
         """Return an upstream once it is available, or `None` if it is no longer used."""
         while (upstream := self._pool.by_alias.get(alias)) is not None:
-            if (session := upstream.live_session) is not None:
-                # Only a request shows whether a remote server is lost. If so, a client's session may be lost first.
-                with suppress(ConnectionLostError):
-                    await session.flush()
-                if upstream.live_session is session and self._pool.by_alias.get(alias) is upstream:
-                    break
-            await upstream.connected.wait()  # also set when a settings change replaces or removes the upstream
+            session = upstream.live_session
+            if session is None:
+                await upstream.connected.wait()  # also set when a settings change replaces or removes the upstream
+                continue
+            # Only a request shows whether a remote server is lost. If so, a client's session may be lost first.
+            with suppress(ConnectionLostError):
+                await session.flush()
+            if upstream.live_session is session and self._pool.by_alias.get(alias) is upstream:
+                break
         return upstream
