@@ -252,11 +252,7 @@ def _read_named_paths(work_tree: str) -> _NamedBySettings:
     base = os.environ.get("XDG_CONFIG_HOME") or os.path.expanduser("~/.config")
     pending = ["/etc/gitconfig", os.path.expanduser("~/.gitconfig"), os.path.join(base, "git", "config")]
     if (repository := repository_of(work_tree)) is not None:
-        try:
-            with open_regular(os.path.join(repository, "commondir"), through_links=True) as file:
-                shared = os.path.join(repository, os.fsdecode(file.head(MAX_SETTINGS_BYTES)).rstrip("\r\n"))
-        except (OSError, ValueError):
-            shared = repository
+        shared = os.path.join(repository, _beginning(repository, "commondir").rstrip("\r\n"))
         pending += [os.path.join(folder, name) for folder in (shared, repository) for name in _SETTINGS_FILES]
     key = (work_tree, *pending)
     if (named := _named_by_settings.get(key)) is not None:

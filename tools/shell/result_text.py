@@ -234,10 +234,8 @@ def _file_hints(command: FinishedCommand) -> list[str]:
         if rules:
             rule_list = ", ".join(map(one_line, [*rules][:MAX_NAMED]))
             is_denied = all(map(_is_denial, rules))
-            hints.append(
-                f"Protected by {rule_list}."
-                + ("" if is_denied else f" To request access, name the file in the command{rights}.")
-            )
+            advice = "" if is_denied else f" To request access, name the file in the command{rights}."
+            hints.append(f"Protected by {rule_list}.{advice}")
     if is_reading and any(_ABSENT.search(line) and (home in line or "~/" in line) for line in lines):
         hints.append("To request access to a path in the home folder, name it in the command; the user is then asked.")
     if request.view.has_new_tmp and any(_ABSENT.search(line) and "/tmp" in line for line in lines):  # noqa: S108
