@@ -285,101 +285,46 @@ DEFAULT_PORT = 8808  # the value of `http.port` if the settings do not set it
 _DEFAULT_VALUE = re.compile(r"\$\{\w+:-([^{}]*)\}")  # the default in `${NAME:-default}`
 _NAMES = frozenset({PROGRAM, "coretools_mcp"})
 _PROGRAM_ENDINGS = re.compile(r"\.(?:exe|cmd|bat|ps1|py|pyw)\Z")
-_PYTHON = re.compile(r"(?:python|pypy)[\d.]*w?|py")
-_SHELLS = frozenset({"sh", "bash", "zsh", "dash", "fish", "cmd", "powershell", "pwsh"})
-_WRAPPERS = frozenset({"env", "nice", "nohup", "exec", "command", "time", "stdbuf", "setsid"})
-_COMMAND_RUNNERS = frozenset(
-    {"timeout", "sudo", "doas", "su", "ionice", "chrt", "taskset", "poetry", "hatch", "pdm", "pixi"}
-    | {"mise", "asdf", "direnv", "nix", "wsl", "docker", "podman"}
-)
-"""Programs that run a command from their arguments, after optional subcommands."""
-_TAKES_VALUE = re.compile(
-    r"--(?:from|with|with-editable|with-requirements|python|index|index-url|default-index|extra-index-url|find-links"
-    r"|directory|project|cache-dir|config-file|env-file|refresh-package|spec|pip-args|package|constraints|overrides"
-    r"|extra|group|only-group|unset|chdir|adjustment)|-[pifcWXuCn]"
-)
-"""Options that take the next word as their value: those of Python, uv, pipx and the programs in `_WRAPPERS`."""
 
 
 def own_options(command: Any, args: Any) -> list[str] | None:
-    """Return the options that a command line passes to this program, even indirectly; `None` if it starts another."""
+    """Return the options that a command line passes to this program, even indirectly; `None` if it starts another.
+
+    A word with this program's name counts as the program wherever it is, unless it is the path of a folder or a web
+    address: an entry that is mistaken for this program is only left out, but one that is overlooked could start a loop.
+    """
     if not isinstance(command, str):
         return None
     words = [command, *(map(str, cast("list[Any]", args)) if isinstance(args, list) else ())]
-    return _options(words) if "coretools" in " ".join(words).casefold() or os.path.islink(command) else None
-
-
-def _options(words: Sequence[str]) -> list[str] | None:
-    if not words:
-        return None
-    program, rest = _name_of(words[0]), list(words[1:])
-    if program in _NAMES or (os.path.isabs(words[0]) and _name_of(os.path.realpath(words[0])) in _NAMES):
-        return rest
-    if program in _SHELLS:
-        option = next((index for index, word in enumerate(rest) if re.fullmatch(r"-\w*c|/[cCkK]|-Command", word)), None)
-        if option is None:
-            return _options(_from_first_argument(rest))
-        line = rest[option + 1 :]
-        return _options_in_line(line[0] if len(line) == 1 or program not in ("cmd", "powershell") else " ".join(line))
-    if _PYTHON.fullmatch(program):
-        for index, word in enumerate(rest):
-            if word.startswith("-m") and _name_of(word[2:]) in _NAMES:
-                return rest[index + 1 :]
-        if "-m" in rest[:-1] and _name_of(rest[rest.index("-m") + 1]) in _NAMES:
-            return rest[rest.index("-m") + 2 :]
-        script = _from_first_argument(rest)
-        return _options(script) if script and _name_of(script[0]) in _NAMES else None
-    if program in ("uv", "pipx"):
-        while rest and rest[0] != "run":  # other words may come first, as in `uv --offline tool run`
-            rest.pop(0)
-        rest = rest[1:]
-    elif program == "uvx" or program in _WRAPPERS:
-        while program == "env" and rest and re.match(r"\w+=", rest[0]):
-            rest.pop(0)
-    elif re.search(r"\s", words[0]) and not os.path.exists(words[0]):
-        return _options_in_line(" ".join(words))  # a whole command line in place of a program
-    elif program in _COMMAND_RUNNERS:
-        for index, word in enumerate(rest):
-            # A word after a long option is skipped: it may be the option's value, such as a folder named like this.
-            if _name_of(word.rpartition("#")[2]) in _NAMES and not (index and re.match("--.", rest[index - 1])):
-                return rest[index + 1 :]
-        return None
-    else:
-        return None
-    return _options(_from_first_argument(rest))
-
-
-def _options_in_line(line: str) -> list[str] | None:
-    """Return the options of the first command that starts this program in a shell command line; see `own_options`."""
-    import shlex  # noqa: PLC0415 - needed only for a shell command line
-
-    try:
-        words = shlex.split(line.replace("\\", "/"))
-    except ValueError:
-        return None
+    if os.path.islink(command) and _name_of(os.path.realpath(command)) in _NAMES:
+        return words[1:]
     for index, word in enumerate(words):
-        is_command = index == 0 or words[index - 1] in ("&&", "||", ";", "exec", "&") or words[index - 1].endswith(";")
-        if is_command and not re.search(r"\s", word) and (options := _options(words[index:])) is not None:
-            return options
+        parts = _words_in(word)
+        for position, part in enumerate(parts):
+            is_path = re.search(r"[/\\]", part) is not None and word != command
+            is_elsewhere = is_path and (os.path.isdir(part.rpartition("=")[2]) or re.match("https?://", part))
+            if _name_of(part) in _NAMES and not is_elsewhere:
+                return [*parts[position + 1 :], *words[index + 1 :]]
     return None
 
 
-def _from_first_argument(words: Sequence[str]) -> Sequence[str]:
-    """Return the words from the first one that is neither an option nor an option's value; empty if there is none."""
-    skips_next = False
-    for index, word in enumerate(words):
-        if skips_next:
-            skips_next = False
-        elif word.startswith("-"):
-            skips_next = _TAKES_VALUE.fullmatch(word) is not None
-        elif not re.match(r"[A-Za-z_]\w*=", word):
-            return words[index:]
-    return ()
+def _words_in(text: str) -> list[str]:
+    """Return the words of a text that may be a shell command line with this program's name."""
+    if not re.search(r"\s", text) or "coretools" not in text.casefold():
+        return [text]
+    import shlex  # noqa: PLC0415 - needed only for a shell command line
+
+    lexer = shlex.shlex(text.replace("\\", "/"), posix=True, punctuation_chars=True)
+    lexer.whitespace_split, lexer.commenters = True, ""
+    try:
+        return list(lexer)
+    except ValueError:  # an unclosed quote
+        return text.split()
 
 
 def _name_of(word: str) -> str:
     """Return the name of a program or package in lower case, without folders, file extension, version or extras."""
-    name = _PROGRAM_ENDINGS.sub("", re.split(r"[/\\]", word.strip().rstrip("/\\"))[-1].casefold())
+    name = _PROGRAM_ENDINGS.sub("", re.split(r"[/\\#]|^-m", word.strip().rstrip("/\\"))[-1].casefold())
     return re.split(r"[\[@=<>~!:]", name)[0]
 
 
