@@ -136,10 +136,6 @@ def usable_servers(client_servers: Tree, path: str, environ: Mapping[str, str], 
 
     If no server can be used, or the user's settings are already invalid, raise `SettingsError`.
     """
-
-    def problems_with(servers: Tree) -> tuple[str, ...]:
-        return problems_of(json.dumps({SECTION: servers}).encode(), path, environ)
-
     servers: Tree = {}
     ports = own_ports(environ)
     for name, entry in client_servers.items():
@@ -153,15 +149,10 @@ def usable_servers(client_servers: Tree, path: str, environ: Mapping[str, str], 
         servers[alias] = entry
     if not servers:
         raise SettingsError(["There are no servers to import."])
-    if not problems_with(servers):
-        return servers
-    if own_problems := problems_with({}):
-        raise SettingsError(own_problems)
-    usable: Tree = {}
-    for alias, entry in servers.items():
-        problems = problems_with({alias: entry})
-        diagnostics.warnings += [f"{problem} The server {alias} was skipped." for problem in problems]
-        usable |= {} if problems else {alias: entry}
+    report = settings_with(json.dumps({SECTION: servers}).encode(), path, environ)
+    problems = {entry.alias: entry.problems for entry in report.entries if entry.alias in servers and entry.problems}
+    diagnostics.warnings += [problem for reasons in problems.values() for problem in reasons]
+    usable = {alias: entry for alias, entry in servers.items() if alias not in problems}
     if not usable:
         raise SettingsError(["None of these servers can be used here, so nothing was added."])
     return usable

@@ -19,13 +19,14 @@ from urllib.parse import urlsplit
 from server.settings.layers import MergedLayers
 from server.settings.models import OAuthSettings, Settings, UpstreamSettings
 from server.settings.section_model import Diagnostics, KeyPath, dotted, shown_name, wire_name
-from server.settings.variable_expansion import HINT, VariableExpander
+from server.settings.variable_expansion import HINT, SourceOf, VariableExpander
 
 MAX_ALIAS = 24  # maximum length; `alias__tool` must stay short enough for clients that add a prefix
 ALIAS_RULE = f"at most {MAX_ALIAS} letters, digits, hyphens and single underscores, with no underscore at either end"
 ABOVE_VARIABLE = "CORETOOLS_MCP_SERVERS_ABOVE"  # tells a started program how many coretools-mcp servers precede it
 # Keys of an entry in which variables are expanded.
 EXPANDED_IN_SERVERS = ("command", "args", "env", "cwd", "url", "httpUrl", "headers", "oauth")
+MAX_ENTRY_PROBLEMS = 20  # maximum number of problems reported for one entry
 LIKELY_SECONDS = 1_000  # a smaller number of milliseconds was probably meant as seconds
 # If this many coretools-mcp servers precede a server in a chain, it starts no upstream servers:
 # the chain is probably a loop.
@@ -46,6 +47,7 @@ class UpstreamEntry:
     source: str
     left_out: str | None = None  # why the server is not used, as a sentence; `None` if it is used
     lacks_variable: bool = False  # whether it is not used because an environment variable is not set
+    problems: tuple[str, ...] = ()  # why it cannot work, in detail; each is also a warning
 
 
 def alias_of(name: str) -> str:
@@ -64,10 +66,12 @@ def resolve_entries(
     environ: Mapping[str, str],
     diagnostics: Diagnostics,
     starts_itself: Callable[[UpstreamSettings, str], bool],
+    invalid_entries: Mapping[str, Mapping[KeyPath, str]],
 ) -> tuple[UpstreamEntry, ...]:
     """Decide which servers are used, expand their variables, and check that each can work.
 
     `starts_itself` returns whether an entry, given with its source, starts this program with the same settings.
+    `invalid_entries` explains the invalid values of entries, keyed by alias.
     """
     names, source_of = layers.names, layers.source_of
     # A misspelled name in `mcp.excluded` would exclude nothing, and one in `mcp.allowed` would allow nothing.
@@ -79,53 +83,76 @@ def resolve_entries(
                 diagnostics.warn(source_of(("mcp", key)), message)
     if mcp.allowed == () and names:
         diagnostics.warn(source_of(("mcp", "allowed")), "mcp.allowed is empty, so no server in mcpServers is used.")
-    entries: list[UpstreamEntry] = []
-    for alias, original in settings.mcp_servers.items():
-        path, name, entry = ("mcpServers", alias), names[alias], original
-        left_out: str | None = None
-        expander = VariableExpander(environ)
-        if not entry.enabled:
-            left_out = f"It is disabled (mcpServers.{alias}.enabled is false)."
-        elif {alias, name} & set(mcp.excluded):
-            left_out = "It is in mcp.excluded."
-        elif mcp.allowed is not None and not {alias, name} & set(mcp.allowed):
-            left_out = "It is not in mcp.allowed."
-        elif entry.transport == "stdio" and servers_above(environ) >= MAX_ABOVE:
-            left_out = f"{MAX_ABOVE} coretools-mcp servers have already started one another, which looks like a loop."
+    return tuple(
+        _resolve_entry(alias, settings, layers, environ, diagnostics, starts_itself, invalid_entries.get(alias, {}))
+        for alias in settings.mcp_servers
+    )
+
+
+def _resolve_entry(
+    alias: str,
+    settings: Settings,
+    layers: MergedLayers,
+    environ: Mapping[str, str],
+    diagnostics: Diagnostics,
+    starts_itself: Callable[[UpstreamSettings, str], bool],
+    invalid_values: Mapping[KeyPath, str],
+) -> UpstreamEntry:
+    path, name, original, mcp = ("mcpServers", alias), layers.names[alias], settings.mcp_servers[alias], settings.mcp
+    source_of, source, expander = layers.source_of, layers.source_of(path), VariableExpander(environ)
+    left_out: str | None = None
+    problems = list(invalid_values.values())
+    entry = original
+    if invalid_values:
+        left_out = f"{dotted(next(iter(invalid_values)))} is not valid."
+    elif not entry.enabled:
+        left_out = f"It is disabled (mcpServers.{alias}.enabled is false)."
+    elif {alias, name} & set(mcp.excluded):
+        left_out = "It is in mcp.excluded."
+    elif mcp.allowed is not None and not {alias, name} & set(mcp.allowed):
+        left_out = "It is not in mcp.allowed."
+    elif entry.transport == "stdio" and servers_above(environ) >= MAX_ABOVE:
+        left_out = f"{MAX_ABOVE} coretools-mcp servers have already started one another, which looks like a loop."
+    else:
+        entry = expander.section(entry, ("args", "env", "headers", "command", "cwd", "url", "http_url"), path)
+        if entry.oauth is not None:
+            login = expander.section(entry.oauth, (*_CLIENT_TEXTS, "scopes"), (*path, "oauth"))
+            entry = entry.model_copy(update={"oauth": login})
+        if settings.proxy.prefix == "none":
+            entry = entry.model_copy(update={"prefix": "none"})
+        if expander.warn_of_missing(diagnostics, source_of, f"; the server {alias} is not used. {HINT}"):
+            left_out = f"The environment variable {shown_name(expander.missing[0][1])} is not set."
+        elif settings.proxy.require_pins and (package := unpinned_package_of(entry)) is not None:
+            left_out = f"Its package {shown_name(package)} has no version, but proxy.requirePins requires one."
+            message = f"{dotted(path)} has no version for its package {shown_name(package)}, but proxy.requirePins "
+            diagnostics.warn(source, f"{message}requires one; the server is not used.")
+        elif starts_itself(entry, source):
+            reason = "would start this server itself again, with the same settings"
+            left_out = f"It {reason}."
+            diagnostics.warn(source, f"{dotted(path)} {reason}; it is not used.")
+        elif sentences := list(_problems_of(entry, path, settings.proxy.name_budget)):
+            left_out = sentences[0]
+            problems = [f"{source}: {sentence}" for sentence in sentences]
         else:
-            entry = expander.section(entry, ("args", "env", "headers", "command", "cwd", "url", "http_url"), path)
-            if entry.oauth is not None:
-                login = expander.section(entry.oauth, (*_CLIENT_TEXTS, "scopes"), (*path, "oauth"))
-                entry = entry.model_copy(update={"oauth": login})
-            if expander.warn_of_missing(diagnostics, source_of, f"; the server {alias} is not used. {HINT}"):
-                left_out = f"The environment variable {shown_name(expander.missing[0][1])} is not set."
-            elif settings.proxy.require_pins and (package := unpinned_package_of(entry)) is not None:
-                left_out = f"Its package {shown_name(package)} has no version, but proxy.requirePins requires one."
-                message = f"{dotted(path)} has no version for its package {shown_name(package)}, but proxy.requirePins "
-                diagnostics.warn(source_of(path), f"{message}requires one; the server is not used.")
-            elif starts_itself(entry, source_of(path)):
-                reason = "would start this server itself again, with the same settings"
-                left_out = f"It {reason}."
-                diagnostics.warn(source_of(path), f"{dotted(path)} {reason}; it is not used.")
-        if left_out is not None:
-            entry = original.model_copy(update={"enabled": False})
-        else:
-            for key in ("timeout", "connect_timeout", "list_timeout"):
-                if (duration := getattr(entry, key)) < LIKELY_SECONDS:
-                    key_path, description = (*path, wire_name(key)), f"{duration} ms, but other clients use seconds"
-                    message = f"{dotted(key_path)} is {description}; for {duration} s write {duration}000."
-                    diagnostics.warn(source_of(key_path), message)
-            if settings.proxy.prefix == "none":
-                entry = entry.model_copy(update={"prefix": "none"})
-            for problem in _problems_of(entry, path, settings.proxy.name_budget):
-                diagnostics.refuse(source_of(path), problem)
-            transports = {"command": entry.command, "url": entry.url, "httpUrl": entry.http_url}
-            keys = [key for key, value in transports.items() if value is not None]
-            if len(keys) > 1:
-                message = f"{dotted(path)} has {' and '.join(keys)}; only {_transport_key(entry)} is used."
-                diagnostics.warn(source_of(path), message)
-        entries.append(UpstreamEntry(alias, name, entry, original, source_of(path), left_out, bool(expander.missing)))
-    return tuple(entries)
+            _warn_of_oddities(entry, path, source_of, diagnostics)
+    if left_out is not None:
+        entry = original.model_copy(update={"enabled": False})
+    problems = [f"{problem} The server {alias} is not used." for problem in problems[:MAX_ENTRY_PROBLEMS]]
+    diagnostics.warnings += problems
+    return UpstreamEntry(alias, name, entry, original, source, left_out, bool(expander.missing), tuple(problems))
+
+
+def _warn_of_oddities(entry: UpstreamSettings, path: KeyPath, source_of: SourceOf, diagnostics: Diagnostics) -> None:
+    for key in ("timeout", "connect_timeout", "list_timeout"):
+        if (duration := getattr(entry, key)) < LIKELY_SECONDS:
+            key_path, description = (*path, wire_name(key)), f"{duration} ms, but other clients use seconds"
+            message = f"{dotted(key_path)} is {description}; for {duration} s write {duration}000."
+            diagnostics.warn(source_of(key_path), message)
+    transports = {"command": entry.command, "url": entry.url, "httpUrl": entry.http_url}
+    keys = [key for key, value in transports.items() if value is not None]
+    if len(keys) > 1:
+        message = f"{dotted(path)} has {' and '.join(keys)}; only {_transport_key(entry)} is used."
+        diagnostics.warn(source_of(path), message)
 
 
 def unpinned_package_of(entry: UpstreamSettings) -> str | None:
