@@ -416,8 +416,8 @@ def _write(
     path: str, old_content: bytes | None, new_content: bytes, options: EditOptions, *, holds_secrets: bool = False
 ) -> bool:
     """Show a change, and make it if the user agrees. Return whether the change was made."""
-    documents = [parse(content, path) for content in (old_content, new_content) if content]
-    if not confirm_change(path, old_content, new_content, documents, is_sure=options.is_sure, is_dry=options.is_dry):
+    before, after = None if old_content is None else parse(old_content, path), parse(new_content, path)
+    if not confirm_change(path, before, after, is_sure=options.is_sure, is_dry=options.is_dry):
         return False
     if holds_secrets:
         keep_private(path)

@@ -11,7 +11,7 @@ import os
 import stat
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, cast
+from typing import cast
 
 from server.console import CommandFailure
 from server.console.known_clients import MAX_CLIENT_BYTES
@@ -62,15 +62,13 @@ def read_file(path: str) -> bytes | None:
     raise CommandFailure(f"{display_path} {problem}, so it was left unchanged. {remedy}.")
 
 
-def confirm_change(
-    path: str, before: bytes | None, after: bytes | None, documents: Sequence[Any], *, is_sure: bool, is_dry: bool
-) -> bool:
+def confirm_change(path: str, before: Tree | None, after: Tree | None, *, is_sure: bool, is_dry: bool) -> bool:
     """Show a change to a file, ask the user unless `is_sure`, and return whether to make the change.
 
-    A dry run asks nothing and returns `False`; if the user does not agree, the command fails. `documents` contains the
-    parsed content before and after the change.
+    A dry run asks nothing and returns `False`; if the user does not agree, the command fails. `before` and `after` are
+    the parsed contents of the file.
     """
-    show(diff_text(shown_difference(path, before, after, documents)))
+    show(diff_text(shown_difference(path, before, after)))
     sys.stdout.flush()
     if not is_dry and not is_sure:
         ask(f"Change {visible_line(path)}?", "nothing was changed")
