@@ -40,8 +40,8 @@ if TYPE_CHECKING:
 
 CALL_CODES = (
     "The exit code is 0, or the code of the command that ran. Codes of coretools-mcp itself: 64 wrong usage; 65 the "
-    "tool failed; 69 the tool's server is unavailable; 70 the server started for the call ended early; 77 the "
-    "call was refused; 78 invalid settings; 130 Ctrl-C."
+    "tool failed; 69 the tool's server is unavailable; 70 internal error; 77 the call was refused; 78 invalid "
+    "settings; 130 Ctrl-C."
 )
 
 
@@ -63,11 +63,11 @@ def main(argv: Sequence[str] | None = None) -> int:
     except OSError as error:
         return _fail_with(error, is_call=False)
     watchdog = None
-    if arguments.command == "serve":
-        if sys.platform == "linux":
-            from tools.shell.broker.confinement import make_private  # noqa: PLC0415 - loads ctypes for a system call
+    if arguments.command in ("serve", "call") and sys.platform == "linux":
+        from tools.shell.broker.confinement import make_private  # noqa: PLC0415 - loads ctypes for a system call
 
-            make_private()  # called before the watchdog starts, because the watchdog is a fork of this process
+        make_private()  # called before the watchdog starts, because the watchdog is a fork of this process
+    if arguments.command == "serve":
         watchdog = start_watchdog(has_wire=arguments.transport == "stdio")
         gc.disable()
     try:
@@ -137,12 +137,7 @@ def _read(arguments: argparse.Namespace) -> SettingsReport:
 def _settings(arguments: argparse.Namespace) -> SettingsReport:
     """Load the settings for a command, start the log, and log the warnings."""
     report = _read(arguments)
-    log_prefix = ""
-    if arguments.command != "serve":
-        from server.console.terminal import ERASE, can_move  # noqa: PLC0415 - serve does not need it
-
-        log_prefix = ERASE if can_move() else ""  # erases a spinner that may be on the current line
-    start_log(report.settings.log.level, log_prefix)
+    start_log(report.settings.log.level)
     for warning in report.warnings:
         logging.getLogger("server.settings").warning(warning)
     return report
@@ -189,13 +184,11 @@ def _run(arguments: argparse.Namespace) -> int:
             action = "check" if arguments.check else "diff" if arguments.diff else "write"
             return lock(report, action, arguments.approve, as_json=arguments.json, is_sure=arguments.yes)
         case "call":
-            # Read the settings here to report errors early. The server for the call reads them again and logs warnings.
-            report = _read(arguments)
+            report = _settings(arguments)
             from server.console.call_command import make_call, read_arguments  # noqa: PLC0415
 
-            call_arguments = read_arguments(arguments.pairs, arguments.arguments)
-            options, as_json = server_options(arguments), arguments.output == "json"
-            return make_call(arguments.tool, call_arguments, report, options, is_sure=arguments.yes, as_json=as_json)
+            tool, call_arguments = arguments.tool, read_arguments(arguments.pairs, arguments.arguments)
+            return make_call(tool, call_arguments, report, is_sure=arguments.yes, as_json=arguments.output == "json")
         case "permissions explain":
             report = _settings(arguments)
             from server.console.tools_and_permissions import explain_call, read_call  # noqa: PLC0415
@@ -641,12 +634,3 @@ def overrides_of(arguments: argparse.Namespace) -> Mapping[str, Any]:
     http = {key: value for name, key in names.items() if (value := getattr(arguments, name, None)) is not None}
     sections = {"tools": tools, "proxy": {"prefix": "none"} if arguments.no_prefix else {}, "http": http}
     return overrides | {name: section for name, section in sections.items() if section}
-
-
-def server_options(arguments: argparse.Namespace) -> list[str]:
-    options: list[str] = []
-    for name in ("workspace", "config", "include_tools", "exclude_tools"):
-        options += [f"--{name.replace('_', '-')}={value}" for value in getattr(arguments, name)]
-    options += [f"--{name.replace('_', '-')}" for name in ("no_builtin_tools", "no_prefix") if getattr(arguments, name)]
-    names = ("approval_mode", "settings", "profile")
-    return options + [f"--{name.replace('_', '-')}={value}" for name in names if (value := getattr(arguments, name))]

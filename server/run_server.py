@@ -175,7 +175,7 @@ async def _serve_control_socket(app: App, transport: Transport) -> None:
 
 
 def run_in_app(report: SettingsReport, work: Callable[[App], Awaitable[int]], replica: Replica | None = None) -> int:
-    """Run a terminal command in a server of its own, which serves no client."""
+    """Run a terminal command in a server of its own, which serves no other client."""
 
     async def run() -> int:
         app = App(report, "stdio", replica=replica)

@@ -7,7 +7,7 @@ program forwards signals to the child and exits with its exit code; if the progr
 This does not test how the launcher starts. The real launcher is used by `packaging/`, by one test at a terminal, by
 tests of processes, memory or timing, and by tests that need values that each server generates when it is imported.
 
-Commands that start a server themselves, such as `call` and `install`, get a replacement launcher that also forks.
+`install`, which starts a server itself, gets a replacement launcher that also forks.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ from pydantic import BaseModel
 import server
 import tools
 from server import cli
-from server.console import call_command, install_commands
+from server.console import install_commands
 from server.settings import load_settings
 from tests.cached_startup import cache_probes, cache_programs, cache_schemas_and_patterns
 
@@ -242,7 +242,6 @@ def _submodels(model: type[BaseModel]) -> Iterator[type[BaseModel]]:
 def main() -> None:
     """Import and build everything that servers need, and wait for requests."""
     launcher = _write_launcher(sys.argv[1])
-    call_command.LAUNCHER = launcher
     install_commands.lasting_command.__defaults__ = (
         sys.prefix,
         str(launcher),

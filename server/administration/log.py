@@ -11,6 +11,8 @@ import queue
 import sys
 import threading
 from collections import defaultdict, deque
+from collections.abc import Generator
+from contextlib import contextmanager
 from typing import Any
 
 from tools.contract.display import visible, visible_line
@@ -56,12 +58,13 @@ class LogHistory:
 
 
 HISTORY = LogHistory()
+_MAY_WRITE = threading.Event()  # cleared while the log is held
+_MAY_WRITE.set()
 
 
 class _QueueHandler(logging.Handler):
-    def __init__(self, prefix: str) -> None:
+    def __init__(self) -> None:
         super().__init__()
-        self._prefix = prefix
         self._lines: queue.Queue[str] = queue.Queue(QUEUED_RECORDS)
         self._dropped = 0
         start_thread(self._write)
@@ -81,10 +84,11 @@ class _QueueHandler(logging.Handler):
     def _write(self) -> None:
         while True:
             line = self._lines.get()
+            _MAY_WRITE.wait()
             dropped_count, self._dropped = self._dropped, 0
             note = f"coretools-mcp: WARNING log records that were dropped: {dropped_count}\n" if dropped_count else ""
             try:
-                sys.stderr.write(f"{self._prefix}{note}{line}\n")
+                sys.stderr.write(f"{note}{line}\n")
                 sys.stderr.flush()
             except (OSError, ValueError):
                 return  # standard error no longer has a reader
@@ -102,9 +106,9 @@ class _OneLine(logging.Formatter):
         return visible(super().formatException(ei))
 
 
-def start_log(level: str, prefix: str = "") -> None:
-    """Write records of at least this level to standard error, each preceded by `prefix`, which may erase a spinner."""
-    handler = _QueueHandler(prefix)
+def start_log(level: str) -> None:
+    """Write records of at least this level to standard error."""
+    handler = _QueueHandler()
     handler.setFormatter(_OneLine("coretools-mcp: %(levelname)s %(message)s"))
     logging.basicConfig(level=level.upper(), handlers=[handler])
     for name in REVEALING:
@@ -114,6 +118,16 @@ def start_log(level: str, prefix: str = "") -> None:
     if level != "debug":
         for name in NOISY:
             logging.getLogger(name).setLevel(logging.CRITICAL)
+
+
+@contextmanager
+def held_log() -> Generator[None]:
+    """Write no records until this context exits, such as while a question to a person is open."""
+    _MAY_WRITE.clear()
+    try:
+        yield
+    finally:
+        _MAY_WRITE.set()
 
 
 def flush_log() -> None:

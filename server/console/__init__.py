@@ -12,7 +12,7 @@ EXIT_CLOSED_PIPE = 141  # the reader of the output is gone: 128 plus SIGPIPE
 CALL_USAGE = 64  # wrong usage, or a tool that does not exist
 CALL_FAILED = 65  # the tool reported a failure
 CALL_UNAVAILABLE = 69  # the tool's server is unavailable
-CALL_BROKEN = 70  # the server started for the call exited early
+CALL_BROKEN = 70  # an internal error
 CALL_REFUSED = 77  # a person, a rule or a mode refused the call
 CALL_SETTINGS = 78  # the settings are invalid
 

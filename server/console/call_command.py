@@ -1,68 +1,47 @@
-"""`call`: starts a server as a child process for one tool call, and asks the server's questions at the terminal."""
+"""`call`: makes one tool call in this process, and asks the server's questions at the terminal."""
 
 from __future__ import annotations
 
 import json
-import math
 import os
 import re
 import shutil
 import signal
 import sys
 import tempfile
-from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
-from contextlib import asynccontextmanager, suppress
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, TextIO, cast
+from typing import Any, cast
 
 import anyio
-from anyio.abc import ByteReceiveStream, ByteSendStream
 
-from server import VERSION
-from server.console import CALL_BROKEN, CALL_FAILED, CALL_REFUSED, CALL_UNAVAILABLE, CALL_USAGE, UsageError
+from server.administration.log import held_log
+from server.app import App
+from server.console import CALL_FAILED, CALL_REFUSED, CALL_UNAVAILABLE, CALL_USAGE, UsageError
 from server.console.terminal import DECISION, Spinner, diff_text, fill_in, is_consent, question_text, show
 from server.protocol import json_rpc
-from server.protocol.json_rpc import Json, MCPError, as_mapping
-from server.protocol.revisions import LATEST_HANDSHAKE_VERSION
+from server.protocol.json_rpc import Json, MCPError, as_list, as_mapping
+from server.protocol.request_table import McpConnection, RequestContext, display_name, our_name
 from server.requests.protocol_mapping import DISPLAY_KEY, ERROR_KEY, FACTS_KEY
-from server.run_server import until_signal
+from server.run_server import run_in_app
 from server.settings import SettingsReport
-from server.settings.load import LockContent
-from server.settings.settings_files import LOCK_NAME
-from server.transports.json_lines import LineSplitter
+from server.settings.load import read_settings
+from server.upstreams.connections.tool_owner import owner_of, wait_for_owner
 from tools.contract.confirmation import Decision
-from tools.contract.display import visible, visible_line
+from tools.contract.display import visible
 from tools.contract.tool_errors import HOW_TO_LIST, ToolErrorType
-from tools.contract.tool_parameters import coerce
 from tools.machine.threads import THREADS
 from tools.permissions.tool_names import BETWEEN
 from tools.shell.private_folders import PREFIX as OUTPUTS
 
-END_SECONDS = 2.0  # how long the server may take to exit on its own, and again after SIGTERM (as in the official SDKs)
-MESSAGE_BYTES = 256 << 20  # this server never sends a longer message
-LAUNCHER = Path(__file__).resolve().parents[2] / "coretools_mcp.py"  # also valid in an installed package
-MAX_LIST_WAIT = 60_000  # milliseconds; the maximum of proxy.firstListWait
-MAX_OPTIONS = 50  # maximum number of schema parts searched for the type of one property
-REST_SECONDS = 0.5  # how long to wait for the last log lines after the server exits
 SHELL_NAMES = frozenset({"run_shell_command", "ShellTool", "Shell", "Bash"})
 _CODES = {
     ToolErrorType.EXECUTION_DENIED: CALL_REFUSED,
     ToolErrorType.UPSTREAM_UNAVAILABLE: CALL_UNAVAILABLE,
     ToolErrorType.INVALID_TOOL_PARAMS: CALL_USAGE,
 }
-_KINDS = {
-    "integer": "an integer",
-    "number": "a number",
-    "boolean": "true or false",
-    "array": "an array, as JSON",
-    "object": "an object, as JSON",
-    "null": "null",
-}
-"""A description of each JSON Schema type except string, in the order in which conversions to the types are tried."""
-
-Ask = Callable[[Json], Awaitable[Json]]
-"""Answers a server's question: fills in a form or opens an address. Raises `MCPError` if nobody can."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,8 +56,12 @@ class RawArguments:
         return {**self.whole, **self.pairs}
 
     def typed(self, schema: Mapping[str, Any]) -> dict[str, Any]:
-        """Return all arguments, each pair converted to its type in the tool's schema; refuse one that does not fit."""
-        return {**self.whole, **{key: _value(key, text, schema) for key, text in self.pairs.items()}}
+        """Return all arguments, with the pairs as JSON where the tool's schema allows no string."""
+        properties = as_mapping(schema.get("properties"))
+        return {
+            **self.whole,
+            **{key: _value(text, as_mapping(properties.get(key))) for key, text in self.pairs.items()},
+        }
 
 
 def read_arguments(pairs: Sequence[str], as_json: str | None) -> RawArguments:
@@ -115,168 +98,77 @@ def read_arguments(pairs: Sequence[str], as_json: str | None) -> RawArguments:
     return RawArguments(cast("Json", whole), texts)
 
 
-def _value(key: str, text: str, schema: Mapping[str, Any]) -> Any:
-    """Convert a string to the type that the property `key` has in the tool's schema."""
-    typed_options: list[Mapping[str, Any]] = []
-    options = [as_mapping(as_mapping(schema.get("properties")).get(key))]
-    for _ in range(MAX_OPTIONS):  # a schema may refer to itself
-        if not options:
-            break
-        option = options.pop(0)
-        for alternatives in (option.get("anyOf"), option.get("oneOf")):
-            options += map(as_mapping, cast("list[Any]", alternatives)) if isinstance(alternatives, list) else ()
-        reference = option.get("$ref")
-        if isinstance(reference, str) and reference.startswith("#/$defs/"):
-            options.append(as_mapping(as_mapping(schema.get("$defs")).get(reference.removeprefix("#/$defs/"))))
-        kind: Any = option.get("type")
-        types = cast("list[Any]", kind) if isinstance(kind, list) else [kind]
-        typed_options += [{**option, "type": type_name} for type_name in types if isinstance(type_name, str)]
-    kinds = {str(option["type"]) for option in typed_options}
-    if not kinds or "string" in kinds:
+def _value(text: str, schema: Json) -> Any:
+    """Return the text if its property may be a string, and otherwise the JSON value that it stands for, if any."""
+    options = [schema, *map(as_mapping, [*as_list(schema.get("anyOf")), *as_list(schema.get("oneOf"))])]
+    kinds = [kind for option in options for kind in [*as_list(option.get("type")), option.get("type")] if kind]
+    if "string" in kinds or not (kinds or options[1:] or "$ref" in schema):
         return text
-    for option in sorted(typed_options, key=lambda option: [*_KINDS, option["type"]].index(option["type"])):
-        match option["type"]:
-            case "null" if text == "null":
-                return None
-            case "number":
-                with suppress(ValueError):
-                    number = float(text)
-                    if math.isfinite(number):
-                        return int(number) if number.is_integer() and "." not in text else number
-            case _ if not isinstance(value := coerce(text, option), str):
-                return value
-            case _:
-                pass
-    expected = " or ".join(type_words for kind, type_words in _KINDS.items() if kind in kinds) or "another type"
-    raise UsageError(f"{key} must be {expected}, not '{visible_line(text[:80])}'.")
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError):
+        return text  # the tool's server says what it expects
 
 
-def make_call(
-    tool: str,
-    call_arguments: RawArguments,
-    report: SettingsReport,
-    options: Sequence[str],
-    *,
-    is_sure: bool,
-    as_json: bool,
-) -> int:
-    """Make one call through a new server over stdio, and print the result.
+def make_call(tool: str, raw_arguments: RawArguments, report: SettingsReport, *, is_sure: bool, as_json: bool) -> int:
+    """Make one call, and print the result.
 
     Return the exit status of the command if the call ran one, 0 for other calls that succeeded, or a code of 64 or
     above that says why the call failed.
     """
-    if tool in SHELL_NAMES and call_arguments.as_text().get("is_background") not in (None, False, "false"):
+    if tool in SHELL_NAMES and raw_arguments.as_text().get("is_background") not in (None, False, "false"):
         raise UsageError("a background job would end with this call. Omit is_background to wait for the command.")
-    alias = tool.partition(BETWEEN)[0] if BETWEEN in tool else ""
     spinner = Spinner()
-    has_noted_refusal = False  # whether the user has been told that nobody can answer the question
+    outbound = TerminalOutbound(spinner, is_sure=is_sure)
+    capabilities: Json = {"elicitation": {"form": {}, "url": {}}}
+    connection = McpConnection(
+        outbound, is_open=True, client_info=our_name(), capabilities=capabilities, client_name=display_name(our_name())
+    )
+    params: Json = {"name": tool, "_meta": {"progressToken": 1}}
+    ctx = RequestContext("tools/call", params, 1, connection, outbound)
 
-    async def ask(params: Json) -> Json:
-        nonlocal has_noted_refusal
-        spinner.pause()
-        has_noted_refusal = not (is_sure or sys.stdin.isatty())
+    async def call(app: App) -> int:
         try:
-            return await _ask(params, is_sure=is_sure)
-        finally:
-            spinner.resume()
-
-    async def arguments(server: OwnServer) -> Json:
-        """Return the arguments as the tool expects them. Built-in tools convert strings; others are looked up."""
-        if not call_arguments.pairs or not (report.upstreams or report.settings.tools.discovery_command):
-            return call_arguments.as_text()
-        tools = (await server.request("tools/list")).get("tools", [])
-        schema = next((entry["inputSchema"] for entry in tools if entry["name"] == tool), None)
-        return call_arguments.as_text() if schema is None else call_arguments.typed(schema)
-
-    async def call() -> int:
-        command = [sys.executable, "-P", str(LAUNCHER), "serve", *options]
-        if alias in report.upstreams:
-            path = await THREADS.run(lambda: _settings_for(alias, report.lock, folder))
-            command.append(f"--config={path}")
-        environment = dict(os.environ)  # the settings may refer to any of these variables
-        async with (
-            spinner.running("starting the server for this call"),
-            _log_of_server(spinner) as log,
-            open_server(command, os.getcwd(), environment, log, ask) as server,
-        ):
-            try:
-                spinner.say(f"waiting for {tool}")
-                params: Json = {"name": tool, "arguments": await arguments(server)}
-                result = await server.request("tools/call", params, spinner.say)
-            except MCPError as error:
-                if error.code == json_rpc.CONNECTION_CLOSED:
-                    raise
-                message = error.message.replace(HOW_TO_LIST, "Run coretools-mcp tools to list them.")
-                spinner.write(f"coretools-mcp: {visible(message)}\n")
-                return CALL_USAGE if error.code == json_rpc.INVALID_PARAMS else CALL_FAILED
-            finally:
-                spinner.say("")
-                spinner.erase()
-            result = await THREADS.run(lambda: _with_copied_output(result))
-            code = _exit_code(result)
-            if as_json or not (has_noted_refusal and code == CALL_REFUSED):
-                _show(result, as_json=as_json)
+            with spinner:
+                app.start_upstreams(ctx)
+                params["arguments"] = await _arguments(app, tool, raw_arguments, spinner)
+                spinner.text = f"waiting for {tool}"
+                result = await app.table.answer(ctx)
+        except MCPError as error:
+            message = error.message.replace(HOW_TO_LIST, "Run coretools-mcp tools to list them.")
+            sys.stderr.write(f"coretools-mcp: {visible(message)}\n")
+            return CALL_USAGE if error.code == json_rpc.INVALID_PARAMS else CALL_FAILED
+        result = await THREADS.run(lambda: _with_copied_output(result))
+        code = _exit_code(result)
+        if as_json or not (outbound.has_noted_refusal and code == CALL_REFUSED):
+            _show(result, as_json=as_json)
         return code
 
-    try:
-        with tempfile.TemporaryDirectory() as folder:
-            return anyio.run(until_signal, call)
-    except* MCPError:
-        sys.stderr.write("coretools-mcp: the server for this call ended early; its output is above.\n")
-    return CALL_BROKEN
+    return run_in_app(_settings_for(tool, report), call)
 
 
-def _settings_for(alias: str, lock: LockContent | None, folder: str) -> str:
-    """Write settings for a call to one upstream, and return their path. Blocks.
-
-    Only this upstream matters, so the call waits until it is connected or has failed. Long results are not written to
-    files, because the files would be removed at the end of the call.
-    """
-    settings = {
-        "mcp": {"allowed": [alias]},
-        "proxy": {"firstListWait": MAX_LIST_WAIT, "catalogue": False},
-        "limits": {"resultChars": None},
-    }
-    path = Path(folder, "settings.json")
-    path.write_text(json.dumps(settings), encoding="utf-8")
-    if lock is not None and (lock.content is not None or lock.problem):
-        lock_copy = Path(folder, LOCK_NAME)  # the server looks for its lock file next to the last settings file
-        try:
-            lock_copy.symlink_to(lock.path)
-        except OSError:  # on Windows, not every user can create links
-            lock_copy.write_bytes(lock.content or b"")
-    return str(path)
+def _settings_for(tool: str, report: SettingsReport) -> SettingsReport:
+    """Return the settings for a call: only its upstream, no lists from the last run, and no shortened results."""
+    if (inputs := report.inputs) is None:
+        return report
+    overrides = {**inputs.overrides, "limits": {"resultChars": None}}
+    overrides["proxy"] = {**overrides.get("proxy", {}), "catalogue": False}
+    alias, between, _ = tool.partition(BETWEEN)
+    if between and alias in report.upstreams:
+        overrides["mcp"] = {"allowed": [alias]}
+    return read_settings(replace(inputs, overrides=overrides))
 
 
-@asynccontextmanager
-async def _log_of_server(spinner: Spinner) -> AsyncGenerator[TextIO]:
-    """Show the standard error of the call's server; except on Windows, hold it back while a question is open."""
-    if sys.platform == "win32":
-        yield sys.stderr  # on Windows, a pipe cannot be awaited
-        return
-    read_end, write_end = os.pipe()
-    is_at_end = anyio.Event()
-
-    async def pass_on() -> None:
-        while True:
-            await anyio.wait_readable(read_end)
-            data = os.read(read_end, 65_536)
-            if not data:
-                break
-            spinner.write(data.decode("utf-8", "replace"))
-        is_at_end.set()
-
-    async with anyio.create_task_group() as group:
-        group.start_soon(pass_on)
-        log = os.fdopen(write_end, "w")
-        try:
-            yield log
-        finally:
-            log.close()
-            with anyio.move_on_after(REST_SECONDS):
-                await is_at_end.wait()
-            group.cancel_scope.cancel()
-    os.close(read_end)
+async def _arguments(app: App, tool: str, raw_arguments: RawArguments, spinner: Spinner) -> Json:
+    """Return the arguments as the tool expects them. Built-in tools convert strings themselves."""
+    if (owner := owner_of(app.pool, tool)) is not None:
+        spinner.text = f"waiting for {owner.alias}"
+        await wait_for_owner(app.pool, tool, owner)
+    if app.registry.find(tool) is None and (discovery := app.custom_tools.discovery) is not None:
+        spinner.text = "waiting for the custom tools"
+        await discovery.finished.wait()
+    found = app.registry.find(tool)
+    return raw_arguments.as_text() if found is None or found.is_builtin else raw_arguments.typed(found.parameter_schema)
 
 
 def _with_copied_output(result: Json) -> Json:
@@ -327,6 +219,35 @@ def _exit_code(result: Json) -> int:
     return code if isinstance(code, int) else 0
 
 
+class TerminalOutbound:
+    """The person at the terminal as the client of a call: answers its questions, and sees its progress."""
+
+    def __init__(self, spinner: Spinner, *, is_sure: bool) -> None:
+        self.has_noted_refusal = False  # whether the user has been told that nobody can answer the question
+        self._spinner, self._is_sure = spinner, is_sure
+        self._turn = anyio.Lock()  # held while a question is open
+
+    async def request(self, method: str, params: Json | None) -> Json:
+        if method != "elicitation/create":
+            raise MCPError(json_rpc.METHOD_NOT_FOUND, "Method not found")
+        async with self._turn:
+            self.has_noted_refusal = not (self._is_sure or sys.stdin.isatty())
+            self._spinner.stop()
+            try:
+                with held_log():
+                    return await _ask(params or {}, is_sure=self._is_sure)
+            finally:
+                self._spinner.start()
+
+    async def notify(self, method: str, params: Json | None) -> None:
+        text = as_mapping(params).get("message")
+        if method == "notifications/progress" and text:
+            self._spinner.text = str(text)
+
+    def person_is_asked(self) -> AbstractContextManager[None]:
+        return nullcontext()
+
+
 async def _ask(params: Json, *, is_sure: bool) -> Json:
     message, schema = str(params.get("message")), as_mapping(params.get("requestedSchema"))
     if params.get("mode") == "url":
@@ -344,103 +265,3 @@ async def _ask(params: Json, *, is_sure: bool) -> Json:
         return {"action": "decline"}
     content = await fill_in(message, schema)
     return {"action": "cancel"} if content is None else {"action": "accept", "content": content}
-
-
-class OwnServer:
-    """A server to which only one task sends requests."""
-
-    def __init__(self, stdin: ByteSendStream, stdout: ByteReceiveStream, ask: Ask | None) -> None:
-        self._stdin, self._stdout = stdin, stdout
-        self._ask = ask
-        self._splitter = LineSplitter(MESSAGE_BYTES)
-        self._lines: list[bytes] = []
-        self._count = 0
-
-    async def request(
-        self, method: str, params: Json | None = None, on_progress: Callable[[str], None] | None = None
-    ) -> Json:
-        """Send a request and return its result. An error response, or the end of the server, raises `MCPError`."""
-        self._count += 1
-        if on_progress is not None:
-            params = {**(params or {}), "_meta": {"progressToken": self._count}}
-        await self.send({"id": self._count, "method": method, "params": params or {}})
-        while True:
-            message = json_rpc.read_message(await self._line())
-            if isinstance(message, json_rpc.Response) and message.id == self._count:
-                return message.result
-            if isinstance(message, json_rpc.ErrorResponse) and message.id == self._count:
-                error = message.error
-                raise MCPError(error["code"], error["message"], error.get("data"))
-            if isinstance(message, json_rpc.Request):
-                await self._answer(message)
-            elif isinstance(message, json_rpc.Notification) and message.method == "notifications/progress":
-                text = as_mapping(message.params).get("message")
-                if on_progress is not None and text:
-                    on_progress(str(text))
-
-    async def _answer(self, request: json_rpc.Request) -> None:
-        answer: Json = {"id": request.id}
-        try:
-            if request.method == "ping":
-                answer["result"] = {}
-            elif request.method == "elicitation/create" and self._ask is not None:
-                answer["result"] = await self._ask(request.params or {})
-            else:
-                answer["error"] = {"code": json_rpc.METHOD_NOT_FOUND, "message": "Method not found"}
-        except MCPError as error:
-            answer["error"] = error.to_json()
-        await self.send(answer)
-
-    async def send(self, message: Json) -> None:
-        try:
-            await self._stdin.send(json.dumps({"jsonrpc": "2.0", **message}).encode() + b"\n")
-        except (anyio.BrokenResourceError, anyio.ClosedResourceError):
-            raise _exit_error() from None
-
-    async def _line(self) -> bytes:
-        while not self._lines:
-            try:
-                self._lines.extend(self._splitter.feed(await self._stdout.receive()))
-            except (anyio.EndOfStream, anyio.BrokenResourceError, anyio.ClosedResourceError):
-                raise _exit_error() from None
-            if self._splitter.oversized:
-                raise MCPError(json_rpc.INTERNAL_ERROR, "The server sent a message that is too long.")
-        return self._lines.pop(0)
-
-
-def _exit_error() -> MCPError:
-    return MCPError(json_rpc.CONNECTION_CLOSED, "The server has ended.")
-
-
-@asynccontextmanager
-async def open_server(
-    command: Sequence[str], folder: str, environment: Mapping[str, str], log: TextIO, ask: Ask | None = None
-) -> AsyncGenerator[OwnServer]:
-    """Start a server and initialize it; it ends when this context exits. If it ends early, requests raise `MCPError`.
-
-    `log` receives the server's standard error. `ask` answers its questions; `None` means that nobody can be asked.
-    """
-    process = await anyio.open_process(command, stderr=log, cwd=folder, env=environment)
-    try:
-        server = OwnServer(cast("ByteSendStream", process.stdin), cast("ByteReceiveStream", process.stdout), ask)
-        capabilities: Json = {"elicitation": {"form": {}, "url": {}}} if ask is not None else {}
-        client_info = {"name": "coretools-mcp", "version": VERSION}
-        params = {"protocolVersion": LATEST_HANDSHAKE_VERSION, "capabilities": capabilities, "clientInfo": client_info}
-        await server.request("initialize", params)
-        await server.send({"method": "notifications/initialized"})
-        yield server
-    finally:
-        with anyio.CancelScope(shield=True):
-            # Close the input, as a client would, so that the server exits on its own. If it does not, terminate it.
-            if process.stdin is not None:
-                with suppress(anyio.BrokenResourceError, anyio.ClosedResourceError):
-                    await process.stdin.aclose()
-            for end in (process.terminate, process.kill):
-                with anyio.move_on_after(END_SECONDS):
-                    await process.wait()
-                    break
-                with suppress(ProcessLookupError):
-                    end()
-            await process.wait()
-            if process.stdout is not None:
-                await process.stdout.aclose()

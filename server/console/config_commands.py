@@ -21,7 +21,7 @@ import anyio
 from server.administration.log import start_log
 from server.console import EXIT_FAILED, CommandFailure, UsageError
 from server.console.known_clients import ClientConfig, client_configs, read_servers
-from server.console.terminal import ERASE, ask, can_move, linked, marked, note, show, show_json
+from server.console.terminal import ask, linked, marked, note, show, show_json
 from server.console.user_files import (
     SECTION,
     check_keys,
@@ -444,7 +444,7 @@ def _connect(name: str, path: str, options: EditOptions, environ: Mapping[str, s
     only: Tree = {"mcp": {"allowed": [name]}, "tools": {"discoveryCommand": []}}
     config = [path] if path != user_file(environ) else []
     report = read_settings(SettingsInputs(config, only, environ, cli=None, working_folder=None))
-    start_log(report.settings.log.level, ERASE if can_move() else "")
+    start_log(report.settings.log.level)
     quiet_log(report.settings.log.level)
     sys.stdout.flush()
 

@@ -98,20 +98,21 @@ class Findings(list[Finding]):
 
 def examine(load: Callable[[], SettingsReport], environ: Mapping[str, str], *, as_json: bool) -> int:
     """Print each finding immediately, or all at the end as JSON. Return 1 if something configured does not work."""
-    spinner = Spinner(announces=True)
+    spinner = Spinner(f"checking (at most {CHECK_SECONDS:g} s)", announces=True)
     running: list[str] = []  # checks and servers that are still running
 
     def done(subject: str) -> None:
         if subject in running:
             running.remove(subject)
             names = ", ".join(name for name in running if name != "upstreams" or running == ["upstreams"])
-            spinner.say(f"checking {names} (at most {CHECK_SECONDS:g} s)" if names else "")
+            spinner.text = f"checking {names} (at most {CHECK_SECONDS:g} s)" if names else spinner.text
 
     def report_finding(finding: Finding) -> None:
         done(finding.subject)
         if not as_json:
-            spinner.erase()
+            spinner.stop()
             finding.show()
+            spinner.start()
 
     findings = Findings(report_finding)
     if not as_json:
@@ -134,13 +135,13 @@ def examine(load: Callable[[], SettingsReport], environ: Mapping[str, str], *, a
         done(_name_of(check))
 
     async def run_all(app: App) -> int:
-        async with spinner.running(f"checking (at most {CHECK_SECONDS:g} s)"):
+        with spinner:
             running.extend((*map(_name_of, results), *(f"server {upstream.alias}" for upstream in app.pool.upstreams)))
             app.start_upstreams()
             async with anyio.create_task_group() as group:  # so all checks together take as long as the slowest one
                 for check in results:
                     group.start_soon(run, check, app)
-            await app.pool.end_within(END_SECONDS)
+        await app.pool.end_within(END_SECONDS)
         return 0
 
     if (code := run_in_app(report, run_all)) != 0:
@@ -306,8 +307,8 @@ async def check_programs(app: App, findings: Findings) -> None:
     report = app.live.report
     settings = report.settings
 
-    def check_program(subject: str, command: str, environment: Mapping[str, str], folder: str | None) -> None:
-        program = find_configured(command, environment.get("PATH", ""), folder, roots)
+    async def check_program(subject: str, command: str, environment: Mapping[str, str], folder: str | None) -> None:
+        program = await THREADS.run(lambda: find_configured(command, environment.get("PATH", ""), folder, roots))
         if program is None:
             text = f"its program '{command}' was not found, or cannot be run"
             findings.broken(subject, text, "install it, or give its full path")
@@ -319,12 +320,12 @@ async def check_programs(app: App, findings: Findings) -> None:
         environment = command_environment(settings.shell.env, os.environ)
         folder = roots[0] if roots else working_folder() or os.sep
         program = settings.tools.call_command[0]
-        await THREADS.run(partial(check_program, "tools.callCommand", program, environment, folder))
+        await check_program("tools.callCommand", program, environment, folder)
     elif _is_set(report, "callCommand"):
         findings.broken("tools.callCommand", f"not used: {NO_VARIABLE}", HINT)
     for name, agent in settings.agents.items():
         environment = agent.for_tools(name).environment(os.environ)
-        await THREADS.run(partial(check_program, f"agent {name}", agent.command or "", environment, None))
+        await check_program(f"agent {name}", agent.command or "", environment, None)
     for name in dict.fromkeys(path[1] for path, _, _ in report.given if path[0] == "agents" and path[1:]):
         if name not in settings.agents:
             findings.broken(f"agent {name}", f"not used: {NO_VARIABLE}", HINT)

@@ -7,6 +7,7 @@ replace what they cannot read. Here, one entry is spliced in, and all other byte
 from __future__ import annotations
 
 import json
+import logging
 import os
 import re
 import shutil
@@ -15,12 +16,12 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from itertools import pairwise
+from pathlib import Path
 from typing import Any, Literal, cast
 
 import anyio
 
 from server.console import EXIT_FAILED, CommandFailure, UsageError
-from server.console.call_command import LAUNCHER, open_server
 from server.console.client_config_file import (
     ConfigChange,
     ConfigFile,
@@ -42,7 +43,6 @@ from server.console.user_files import (
     read_file,
     usable_servers,
 )
-from server.protocol.json_rpc import MCPError
 from server.settings import SettingsError
 from server.settings.document_editor import toml_table
 from server.settings.rule_names import did_you_mean
@@ -60,6 +60,7 @@ from tools.text.file_names import sendable_name, shown_whole_path
 from tools.web.search_settings import SEARCH_VARIABLES
 
 NAME = "core"  # the default name of the entry, without `_`, which would end the name in Gemini CLI's rules
+LAUNCHER = Path(__file__).resolve().parents[2] / "coretools_mcp.py"  # also valid in an installed package
 START_SECONDS = 30.0  # how long the installed server may take to start and list its tools
 Scope = Literal["user", "project"]
 
@@ -362,6 +363,9 @@ def entry_for(client: ClientConfig, options: InstallOptions, command: Sequence[s
 
 def _try_entry(client: ClientConfig, entry: Mapping[str, Any], environ: Mapping[str, str]) -> int:
     """Start an entry as its client would, list its tools, and print how many there are."""
+    from mcp import ClientSession, MCPError, StdioServerParameters, stdio_client  # noqa: PLC0415 - not needed for --print
+    from mcp_types import TextResourceContents  # noqa: PLC0415
+
     references: Any = entry.get(client.env_key) or {}
     variable_names: Any = entry.get("env_vars") or []
     environment = {name: value for name, value in environ.items() if client.reaches_a_server(name)}
@@ -370,18 +374,21 @@ def _try_entry(client: ClientConfig, entry: Mapping[str, Any], environ: Mapping[
         environment[name] = environ.get(name, "") if value == reference else str(value)
     environment |= {str(name): environ[name] for name in cast("list[Any]", variable_names) if name in environ}
     program: Any = entry["command"] if client.is_one_list else [entry["command"], *(entry.get("args") or [])]
-    command = [str(word) for word in cast("list[Any]", program)]
+    command, *words = command_line = [str(word) for word in cast("list[Any]", program)]
     folder = home_folder(environ) if client.folder == "none" else os.getcwd()
+    server = StdioServerParameters(command=command, args=words, env=environment, cwd=folder)
+    logging.disable()  # the SDK logs a traceback for each line that is not a message
 
     async def count() -> tuple[int, list[str]]:
         """Return the number of tools, and the upstreams that are still connecting."""
         with anyio.fail_after(START_SECONDS), open(os.devnull, "w", encoding="utf-8") as null_device:  # noqa: ASYNC230 - the null device never blocks
-            async with open_server(command, folder, environment, null_device) as server:
-                tools = len((await server.request("tools/list"))["tools"])
+            async with stdio_client(server, null_device) as streams, ClientSession(*streams) as session:
+                await session.initialize()
+                tools = len((await session.list_tools()).tools)
                 connecting: list[str] = []
                 with suppress(MCPError):  # the status resource is missing if built-in tools are off
-                    (status,) = (await server.request("resources/read", {"uri": STATUS_URI}))["contents"]
-                    upstreams: list[dict[str, Any]] = json.loads(status["text"])["upstreams"]
+                    (status,) = (await session.read_resource(STATUS_URI)).contents
+                    upstreams: list[dict[str, Any]] = json.loads(cast("TextResourceContents", status).text)["upstreams"]
                     connecting_states = (UpstreamState.WAITING, UpstreamState.CONNECTING)
                     connecting = [upstream["alias"] for upstream in upstreams if upstream["state"] in connecting_states]
                 return tools, connecting
@@ -394,7 +401,7 @@ def _try_entry(client: ClientConfig, entry: Mapping[str, Any], environ: Mapping[
         if isinstance(error, TimeoutError):
             reason = f"it listed no tools within {START_SECONDS:g} s"
         message = f"the server does not work when it is started as {client.title} would start it: {reason}"
-        note(f"{message}. To see its output, run it by hand: {command_text(command)}")
+        note(f"{message}. To see its output, run it by hand: {command_text(command_line)}")
         return EXIT_FAILED
     sys.stdout.write(f"Started as {client.title} would start it, the server has {tool_count_text(number)}.\n")
     if not number and not connecting:

@@ -103,7 +103,7 @@ async def _log_in(app: App, alias: str, principal: str, *, opens_browser: bool) 
 
 
 async def _begin(app: App, login: Login) -> LoginAttempt | None:
-    async with Spinner().running(f"preparing a login to {login.alias}"):
+    with Spinner(f"preparing a login to {login.alias}"):
         if app.pool.tasks is None:
             raise AssertionError("the servers were started")
         try:

@@ -6,19 +6,20 @@ from other sources.
 
 from __future__ import annotations
 
+import asyncio
 import html
 import io
 import json
 import os
 import re
 import sys
-from collections.abc import AsyncGenerator, Container, Mapping, Sequence
-from contextlib import asynccontextmanager, suppress
-from typing import Any, Literal, TextIO
+from collections.abc import Container, Mapping, Sequence
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any, Literal, Self, TextIO
 from urllib.parse import quote
 
 import anyio
-from rich.cells import cell_len, set_cell_size
+from rich.cells import cell_len
 from rich.console import Console
 from rich.segment import Segments
 from rich.style import Style
@@ -31,13 +32,13 @@ from tools.contract.confirmation import Decision
 from tools.contract.display import visible, visible_line
 from tools.machine.threads import THREADS
 
+if TYPE_CHECKING:
+    from rich.live import Live
+
 ColourChoice = Literal["auto", "always", "never"]
 
 PATIENCE_SECONDS = 0.5  # shorter waits show no spinner
 ANNOUNCEMENT_SECONDS = 2.0  # shorter waits are not announced if there is no terminal
-FRAME_SECONDS = 0.1  # interval between two spinner frames
-FRAMES, ASCII_FRAMES = "⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏", "|/-\\"
-ERASE = "\r\x1b[2K"  # erases the line that the cursor is on (ECMA-48)
 MIN_LAST_COLUMN = 20  # minimum width of a table's last column; if the table is then too wide, the terminal wraps it
 UNLIMITED_COLUMNS = 10_000  # the number of columns if the output is not a terminal, because programs read whole lines
 DECISION = "decision"  # the form field for consent; the other fields are optional additions
@@ -67,6 +68,10 @@ def has_colour(stream: TextIO, choice: ColourChoice, environ: Mapping[str, str])
 class _Console(Console):
     def on_broken_pipe(self) -> None:
         raise  # noqa: PLE0704 - called while the error is being handled; `cli` handles it
+
+    def show_cursor(self, show: bool = True) -> bool:
+        del show
+        return False  # never hidden, because a command that is killed or suspended could not show it again
 
 
 def console(stream: TextIO) -> Console:
@@ -158,96 +163,65 @@ def question_text(message: str) -> Text:
     return text
 
 
-def can_move() -> bool:
-    """Return whether a line on standard error can be overwritten."""
-    return sys.stderr.isatty() and os.environ.get("TERM") != "dumb"
-
-
 class Spinner:
     """A line on standard error that says what the command is waiting for, shown on a terminal after half a second.
 
-    Elsewhere, if `announces` is set, the line is written once, after two seconds. All other output to standard error
-    must go through `write`, so that the output never shares a line with the spinner.
+    Elsewhere, if `announces` is set, the text is written once, after two seconds. Other output to standard error
+    appears above the line; before output to standard output, call `stop`.
     """
 
-    def __init__(self, *, announces: bool = False) -> None:
+    def __init__(self, text: str = "", *, announces: bool = False) -> None:
+        self.text = text
         self._announces = announces
-        self.is_paused = False
-        self._text = ""
-        self._since = 0.0
-        self._frame = 0
-        self._is_shown = False
-        self._pending_output: list[str] = []
+        self._is_drawn = sys.stderr.isatty() and os.environ.get("TERM") != "dumb"
+        self._due: float | None = None  # when to show the line; `None` outside of the context
+        self._timer: asyncio.TimerHandle | None = None
+        self._live: Live | None = None
 
-    @asynccontextmanager
-    async def running(self, text: str = "") -> AsyncGenerator[Spinner]:
-        self.say(text)
-        async with anyio.create_task_group() as group:
-            if can_move():
-                group.start_soon(self._animate)
-            elif self._announces:
-                group.start_soon(self._announce)
-            try:
-                yield self
-            finally:
-                group.cancel_scope.cancel()
-                self.resume()
-                self.erase()
+    def __enter__(self) -> Self:
+        seconds = PATIENCE_SECONDS if self._is_drawn else ANNOUNCEMENT_SECONDS
+        self._due = asyncio.get_running_loop().time() + seconds
+        self.start()
+        return self
 
-    def say(self, text: str) -> None:
-        """Set what the command is waiting for; an empty string clears it."""
-        if not self._text:
-            self._since = anyio.current_time()
-        self._text = text
+    def __exit__(self, *_: object) -> None:
+        self._due = None
+        self.stop()
 
-    def write(self, text: str) -> None:
-        """Write other output above the spinner. While a question is open, keep the output for later."""
-        if self.is_paused:
-            self._pending_output.append(text)
+    def start(self) -> None:
+        """Show the line once it is due."""
+        if self._due is not None:
+            self._timer = asyncio.get_running_loop().call_at(self._due, self._show)
+
+    def stop(self) -> None:
+        """Erase the line until `start`."""
+        if self._timer is not None:
+            self._timer.cancel()
+        if self._live is not None:
+            self._live.stop()
+            self._live = None
+
+    def _show(self) -> None:
+        if not self._is_drawn:
+            if self._announces:
+                note(self.text)
+            self._announces = False
             return
-        self.erase()
-        sys.stderr.write(text)
-        sys.stderr.flush()
+        from rich.live import Live  # noqa: PLC0415 - few commands run long enough to need these
+        from rich.spinner import Spinner as Frames  # noqa: PLC0415
 
-    def erase(self) -> None:
-        if self._is_shown:
-            sys.stderr.write(ERASE)
-            sys.stderr.flush()
-            self._is_shown = False
+        out = console(sys.stderr)
+        frames = Frames("dots" if "utf" in out.encoding else "line")
 
-    def pause(self) -> None:
-        self.erase()
-        self.is_paused = True
+        def line() -> Text:
+            text = visible(self.text.partition("\n")[0])
+            return Text(f"{frames.render(out.get_time())} {text}", no_wrap=True, overflow="ellipsis")
 
-    def resume(self) -> None:
-        self.is_paused = False
-        self._since = anyio.current_time()
-        texts, self._pending_output = self._pending_output, []
-        for text in texts:
-            self.write(text)
-
-    async def _announce(self) -> None:
-        while True:
-            await anyio.sleep(FRAME_SECONDS)
-            if self._text and not self.is_paused and anyio.current_time() > self._since + ANNOUNCEMENT_SECONDS:
-                note(self._text)
-                return
-
-    async def _animate(self) -> None:
-        try:
-            "⠋".encode(sys.stderr.encoding or "ascii")
-            frames = FRAMES
-        except UnicodeEncodeError:
-            frames = ASCII_FRAMES
-        while True:
-            await anyio.sleep(FRAME_SECONDS)
-            if self._text and not self.is_paused and anyio.current_time() > self._since + PATIENCE_SECONDS:
-                self._frame += 1
-                line = f"{frames[self._frame % len(frames)]} {visible(self._text.partition(chr(10))[0])}"
-                columns = console(sys.stderr).width - 1
-                sys.stderr.write(ERASE + (set_cell_size(line, columns) if cell_len(line) > columns else line))
-                sys.stderr.flush()
-                self._is_shown = True
+        # Rich would redirect standard output to standard error.
+        self._live = Live(
+            console=out, get_renderable=line, refresh_per_second=10, transient=True, redirect_stdout=False
+        )
+        self._live.start(refresh=True)
 
 
 async def read_line() -> str:

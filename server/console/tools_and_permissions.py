@@ -61,7 +61,7 @@ def show_tools(report: SettingsReport, *, as_json: bool) -> int:
 
     async def list_tools(app: App) -> int:
         await connect(app, app.pool.upstreams)
-        async with Spinner(announces=True).running("waiting for the custom tools"):
+        with Spinner("waiting for the custom tools", announces=True):
             await app.registry.discover_all_tools()
         settings = report.settings
         plans, shows_forms = settings.approval_mode is ApprovalMode.PLAN, settings.confirmation.style == "form"

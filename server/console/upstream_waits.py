@@ -28,19 +28,15 @@ def quiet_log(level: str) -> None:
 
 async def connect(app: App, upstreams: Sequence[Upstream]) -> None:
     """Start all upstreams. Wait until each of `upstreams` is connected or has failed; show those still connecting."""
-    waiting_for = list(upstreams)
-
-    def update_spinner() -> None:
-        spinner.say(f"waiting for {', '.join(upstream.alias for upstream in waiting_for)}" if waiting_for else "")
+    waiting_for = [upstream.alias for upstream in upstreams]
 
     async def wait(upstream: Upstream) -> None:
         await upstream.known.wait()
-        waiting_for.remove(upstream)
-        update_spinner()
+        waiting_for.remove(upstream.alias)
+        spinner.text = f"waiting for {', '.join(waiting_for)}"
 
-    async with Spinner(announces=True).running() as spinner:
+    with Spinner(f"waiting for {', '.join(waiting_for)}", announces=True) as spinner:
         app.start_upstreams()
-        update_spinner()
         async with anyio.create_task_group() as group:
             for upstream in upstreams:
                 group.start_soon(wait, upstream)

@@ -89,8 +89,8 @@ class Outbound(Protocol):
 class RequestOutbound(Outbound, Protocol):
     """Sends messages to a client within one of its requests.
 
-    This is an `Incoming` or, over HTTP in the 2026-07-28 revision, a `_ModernRequest`. A `ProgressOutbound` or a
-    `_TaskStream` may wrap either.
+    This is an `Incoming`; over HTTP in the 2026-07-28 revision, a `_ModernRequest`; or, for the command `call`, a
+    `TerminalOutbound`. A `ProgressOutbound` or a `_TaskStream` may wrap each of them.
     """
 
     def person_is_asked(self) -> AbstractContextManager[None]:

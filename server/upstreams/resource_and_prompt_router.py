@@ -235,6 +235,7 @@ class ResourceAndPromptRouter:
                 question_seconds=self._question_seconds,
                 observer_of=self._dependencies.observer_of,
                 folders_of=self._dependencies.folders_of,
+                why_denied=self._dependencies.why_denied,
             ),
             stored_lists,
         )
@@ -267,8 +268,8 @@ class ResourceAndPromptRouter:
         if upstream.alias not in self.denial_reasons:
             self.watching.updated(upstream, uri, session_key)
 
-    def published_uri(self, upstream: Upstream, uri: str, is_compared: bool = False) -> str:
-        return self.routes.published_uri(upstream, uri, is_compared)
+    def published_uri(self, upstream: Upstream, uri: str) -> str:
+        return self.routes.published_uri(upstream, uri)
 
     async def __call__(self, ctx: RequestContext, call_next: CallNext) -> Any:
         method = ctx.method
@@ -516,7 +517,7 @@ class ResourceAndPromptRouter:
             else:
                 self.watching.unsubscribe(route, exchange)
         except (RelayError, ToolError, TimeoutError) as error:
-            raise protocol_error_for(error, route.upstream.alias) from None
+            raise protocol_error_for(error, route.upstream.alias, exchange) from None
         return {}
 
     async def _find_or_wait(self, find: Callable[[Any], Result | None], name: Any) -> Result | None:

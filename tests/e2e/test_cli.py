@@ -15,6 +15,7 @@ from typing import Any
 
 import pytest
 
+from tests.fork_server import forked
 from tests.forked_commands import run_forked
 from tests.harness import LAUNCHER, PEERS, command_line, stdio_upstream, write_config
 from tests.terminals import at_terminal
@@ -145,6 +146,42 @@ def test_a_call_reports_processes_left_running_and_loses_no_line_of_output(root:
     assert leftover.returncode == 0, leftover.stderr
     assert leftover.stdout == f"Output:\n{line}\n"
     assert leftover.stderr.count("processes that the command left running are stopped when this call ends") == 1
+
+
+@pytest.mark.requirement("cli.call")
+def test_a_call_starts_only_the_server_of_its_tool_and_shows_its_whole_result(root: Path, tmp_path: Path) -> None:
+    large = {"command": sys.executable, "args": ["-S", str(PEERS / "large_upstream.py")], "trust": True}
+    other = {"command": "sh", "args": ["-c", f"touch {tmp_path}/started; sleep 100"]}
+    settings = {"mcpServers": {"other": other, "large": large}, "limits": {"resultChars": 1_000}}
+    options = ("--workspace", str(root), "--config", str(write_config(tmp_path, settings)))
+    result = run("call", "large__run", "count=200000", *options)
+    assert (result.returncode, result.stdout) == (0, f"{'x' * 200_000}\n"), result.stderr
+    assert not (tmp_path / "started").exists()
+
+
+@pytest.mark.requirement("cli.call")
+def test_simultaneous_questions_of_an_upstream_are_asked_one_after_the_other(root: Path, tmp_path: Path) -> None:
+    entry = {"command": sys.executable, "args": forked([str(PEERS / "asking_upstream.py"), "handshake"]), "trust": True}
+    config = write_config(tmp_path, {"mcpServers": {"up": entry}})
+    questions = [
+        {
+            "method": "elicitation/create",
+            "params": {
+                "message": f"{name}?",
+                "requestedSchema": {"properties": {"is": {"type": "string", "title": name}}},
+            },
+        }
+        for name in ("First", "Second")
+    ]
+    arguments = json.dumps({"questions": questions})
+    call = command_line(
+        *("call", "up__ask", f"--arguments={arguments}", "--workspace", str(root), "--config", str(config))
+    )
+    code, output = at_terminal(call, answers=[(b"First: ", b"one\n"), (b"Second: ", b"two\n")])
+    assert code == 0, output
+    assert output.index("First: one") < output.index("Second?")
+    assert '"content": {"is": "one"}' in output
+    assert '"content": {"is": "two"}' in output
 
 
 @pytest.mark.requirement("cli.call")

@@ -14,7 +14,6 @@ from typing import Any
 
 import pytest
 
-from server.console.call_command import LAUNCHER
 from server.console.client_config_file import (
     ConfigFile,
     install_change,
@@ -22,6 +21,7 @@ from server.console.client_config_file import (
     write_install,
     write_uninstall,
 )
+from server.console.install_commands import LAUNCHER
 from server.console.known_clients import client_configs
 from server.console.user_files import read_file
 from tests.fork_server import forked

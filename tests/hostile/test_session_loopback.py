@@ -50,7 +50,7 @@ def start_server(command_runner: Runner, key: str, folder: Path) -> int:
     folder.chmod(0o777)
     for parent in folder.parents:
         if parent.stat().st_uid == os.geteuid() and not parent.stat().st_mode & 0o001:
-            parent.chmod(parent.stat().st_mode | 0o011)
+            parent.chmod(parent.stat().st_mode | 0o055)  # bubblewrap 0.12 must be able to list it
     port = folder / "port"
     command = bubblewrap_command(
         f"exec /usr/bin/python3 -c '{SERVE}' {port}", options=["--bind", str(folder), str(folder)]
@@ -117,7 +117,7 @@ def test_if_no_loopback_can_be_made_none_is_tried_again_for_a_while(command_runn
     liar.chmod(0o755)
     for parent in tmp_path.parents:
         if parent.stat().st_uid == os.geteuid() and not parent.stat().st_mode & 0o001:
-            parent.chmod(parent.stat().st_mode | 0o011)
+            parent.chmod(parent.stat().st_mode | 0o055)  # bubblewrap 0.12 must be able to list it
     for number, program in enumerate(("/bin/false", "/bin/true", "/nowhere/bwrap", "/bin/echo", str(liar))):
         assert command_runner.bash("true", key=f"without {number}", bubblewrap=program) == {"none": True}
         assert command_runner.bash("true", key=f"without {number}") == {"none": True}  # the failure is remembered

@@ -127,7 +127,7 @@ TARGETS = {
             "interaction/relay/test_call_tool.py",
             "interaction/relay/test_concurrency_limit.py",
             "interaction/login/test_questions.py",
-            "interaction/relay/test_deferred_roots.py",
+            "interaction/relay/test_roots_outside_calls.py",
             "interaction/relay/test_features.py",
             "interaction/relay/test_isolation.py",
             "interaction/relay/test_la*.py",
@@ -139,7 +139,7 @@ TARGETS = {
             "interaction/relay/test_round_targets.py",
             "interaction/relay/test_shares.py",
             "interaction/relay/test_tasks.py",
-            "hostile/test_many_links.py",
+            "unit/test_resource_routes.py",
         ),
     ),
     "tokens": Target(

@@ -113,9 +113,6 @@ class Upstream(Server[Any]):
     async def _answer(self, ctx: Any, call_next: Callable[[Any], Awaitable[Any]]) -> Any:
         method, params = ctx.method, dict(ctx.params or {})
         if ctx.request_id is None:
-            for number in range(int(os.environ.get("LOGS_ALONE", "0")) * (method == "notifications/initialized")):
-                log_message = {"level": "info", "logger": "asking", "data": number}
-                await ctx.session._connection.notify("notifications/message", log_message)
             if (
                 method in ("notifications/initialized", "notifications/roots/list_changed")
                 and "ASKS_ROOTS" in os.environ

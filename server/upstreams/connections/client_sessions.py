@@ -144,6 +144,7 @@ class ClientSessions:
             partial(upstream.resource_updated, session_key=key),  # updates go only to this client
             client=exchange.outside_request(),
             observer=observer_of and observer_of(upstream.alias, entry),
+            why_denied=self.audience.why_denied,
         )
         self.tasks.start_soon(
             self._run_session, key, slot, transport, options, exchange, name=f"session with {upstream.alias}"
@@ -201,7 +202,8 @@ class ClientSessions:
                         # during the first call, that request would end with the call, and the call would run without
                         # roots.
                         await session.flush()
-                        if await session.questions.wait_for_roots() or options.client_capabilities.get("roots") is None:
+                        was_asked = await session.questions.wait_for_roots()
+                        if was_asked or options.client is None or options.client_capabilities.get("roots") is None:
                             await session.flush()
                     slot.session = session
                     slot.ready.set()

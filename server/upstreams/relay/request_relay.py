@@ -12,8 +12,7 @@ How an upstream's question reaches the client depends on the protocol revisions 
   request comes.
 
 If this server waits for a task of a 2026-07-28 upstream, `_follow` asks the task's questions. For a 2026-07-28 client,
-`_follow` suspends the call until the client answers, if there is room for another suspended call. `SessionQuestions`
-alone answers a `roots/list` request that no call caused.
+`_follow` suspends the call until the client answers, if there is room for another suspended call.
 """
 
 from __future__ import annotations
@@ -42,11 +41,14 @@ from server.upstreams.catalog.upstream_tool import DiscoveredMCPTool
 from server.upstreams.connections.connection import LoginNeededError, Upstream
 from server.upstreams.connections.pool import UpstreamPool, bounded_gather
 from server.upstreams.relay.relayed_results import (
+    MAY_ASK,
     BusyError,
+    CalledTool,
     LargeResults,
     NoAnswerError,
     SuspendedCallGoneError,
     TooManyRoundsError,
+    checked_result,
     protocol_error,
     protocol_error_for,
     readable_result,
@@ -101,9 +103,6 @@ MAX_ROUNDS = 10
 """Maximum number of rounds of questions that a client answers while its call waits (as in the SDK's client)."""
 
 _IDENTIFYING_PARAMS = ("name", "arguments", "uri", "ref", "argument")  # the parameters that identify a request
-
-_MAY_ASK = frozenset({"tools/call", "prompts/get", "resources/read"})
-"""The methods whose result may be a question in the 2026-07-28 revision."""
 
 _NOT_PASSED = frozenset({"requestState", "inputResponses", "task"})
 """Parameters that are not relayed: those for this server's own rounds of questions, and `task` from the 2025-11-25
@@ -218,21 +217,21 @@ class Relay:
     """Relays requests to upstreams.
 
     A question may stay open for `question_seconds`, and a call may stay suspended for the same time. `published_uri`
-    returns the published URI of a resource; its last argument says whether to compare an unlisted URI with templates.
+    returns the published URI of a resource.
     """
 
     def __init__(
         self,
         pool: UpstreamPool,
         question_seconds: float,
-        published_uri: Callable[[Upstream, str, bool], str],
+        published_uri: Callable[[Upstream, str], str],
         why_denied: Callable[[str, Rights], str],
         large_results: LargeResults,
         replica: Replica,
     ) -> None:
         self.pool = pool
         self.large_results = large_results
-        self.tasks = Tasks(pool, published_uri, why_denied, replica)
+        self.tasks = Tasks(pool, published_uri, why_denied, large_results, replica)
         self.why_denied = why_denied
         self.suspended = SuspendedCalls(question_seconds)
         self._seconds = question_seconds
@@ -277,7 +276,7 @@ class Relay:
         try:
             result = await self._send(upstream, method, upstream_params, exchange, upstream.reach)
         except (RelayError, ToolError, TimeoutError) as error:
-            raise protocol_error_for(error, upstream.alias) from None
+            raise protocol_error_for(error, upstream.alias, exchange) from None
         return with_links(method, result, partial(self._published_uri, upstream))
 
     async def call(
@@ -310,7 +309,10 @@ class Relay:
         if result.get("isError") is True and says_unknown(name, result):
             upstream.list_changed("tools", False)
         result = with_links("tools/call", result, partial(self._published_uri, upstream))
-        return ToolResult(verbatim=await self.large_results.shortened(tool, result, exchange, context.client_name))
+        called_tool = CalledTool(tool.name, name, tool.definition)
+        return ToolResult(
+            verbatim=await self.large_results.shortened(called_tool, result, exchange, context.client_name)
+        )
 
     async def _send(
         self,
@@ -354,7 +356,7 @@ class Relay:
                 challenge = error.challenge if isinstance(error, UnusableAnswerError) else None
                 login_needed = error if isinstance(error, LoginNeededError) else self._login_needed(upstream, exchange)
                 could_help = login_needed is error or (challenge is not None and challenge.could_be_met)
-                if login_needed is None or not could_help or method not in _MAY_ASK:
+                if login_needed is None or not could_help or method not in MAY_ASK:
                     raise
                 if challenge is not None and challenge.wants_scopes:
                     if await login_needed.login.is_renewed_elsewhere():
@@ -441,45 +443,7 @@ class Relay:
             return await self._until_answer(suspended_call.session, call, request)
         if name is not None:
             raise SuspendedCallGoneError
-        questions = session.questions
-        if questions.wants_roots or questions.roots_turn.locked():
-            with anyio.fail_after(request.patience):
-                async with questions.roots_turn:
-                    question = await self._ask_deferred(session, request, exchange) if questions.wants_roots else None
-            if question is not None:
-                return question
         return await self._begin(session, request, request.params, exchange)
-
-    async def _ask_deferred(self, session: UpstreamSession, request: RelayedRequest, exchange: Exchange) -> Json | None:
-        """Return a result with a question that the upstream asked outside of calls, or accept the answer to it.
-
-        If the question has expired, `notifications/roots/list_changed` makes the upstream ask again. Returns `None` if
-        the request can be sent.
-        """
-        if not exchange.is_modern or request.method not in _MAY_ASK:
-            return None
-        questions = session.questions
-        if (key := exchange.carried.get("deferred")) is not None:
-            questions.wants_roots = False
-            deferred_questions = questions.deferred_questions()
-            keys = [question.key for question in deferred_questions]
-            questions.answer(dict.fromkeys(keys, exchange.input_responses.get(key)))
-            questions.refuse(keys)
-            for question in deferred_questions:
-                await question.is_settled.wait()
-            await session.flush()
-            return None
-        if not exchange.can_be_asked("roots/list", {}):
-            return None
-        if not questions.deferred_questions():
-            questions.wants_roots = False
-            await session.channel.notify("notifications/roots/list_changed")
-            await session.flush()
-        if not (next_questions := questions.deferred_questions()[:1]):
-            return None
-        return self._input_required(
-            request, exchange, input_requests(next_questions), {"deferred": next_questions[0].key}
-        )
 
     async def _in_rounds(self, session: UpstreamSession, request: RelayedRequest, exchange: Exchange) -> Json:
         """Send a request to a 2026-07-28 upstream, which returns its questions as results."""
@@ -498,10 +462,8 @@ class Relay:
                 continue
             kind = result.get("resultType")
             if kind == "task":
-                if request.method != "tools/call":
-                    raise UnusableAnswerError("it returned a task for a request that is not a tool call")
                 if knows_tasks(exchange):
-                    return self.tasks.register(request.upstream, session, result, exchange)
+                    return self.tasks.register(request.upstream, session, request.params["name"], result, exchange)
                 # Release the slot when the upstream has finished the task, or its session is gone.
                 release_slot = (request.slot or ExitStack()).pop_all().close
                 task = FollowedTask(session, exchange, result, request.patience, release_slot)
@@ -555,12 +517,7 @@ class Relay:
             pending = await session.start(request.method, params, exchange, request.headers)
         call = InFlightCall(pending, exchange)
         session.questions.begin(call)
-        result = await self._until_answer(session, call, request)
-        if not session.era.is_modern and result.get("resultType") == "task":
-            raise UnusableAnswerError("it returned a task in a revision without tasks")
-        if session.log_limit.dropped_count:
-            await exchange.log(session.log_limit.take_report())
-        return result
+        return await self._until_answer(session, call, request)
 
     async def _until_answer(self, session: UpstreamSession, call: InFlightCall, request: RelayedRequest) -> Json:
         """Pass on messages until the upstream responds, or until the call is suspended with a question."""
@@ -572,7 +529,7 @@ class Relay:
                     case RpcAnswer(result, problem):
                         if problem is not None:
                             raise problem
-                        return result
+                        return checked_result(result, request.method, is_modern=session.era.is_modern)
                     case Progress(params):
                         await exchange.progress(params)
                     case Notice("notifications/message", params):

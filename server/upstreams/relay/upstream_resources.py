@@ -1,9 +1,10 @@
 """The resources of all upstreams: the URIs by which clients know them, and clients' subscriptions to them.
 
 An unambiguous URI is published unchanged. An ambiguous URI is published with the upstream's alias and a plus sign in
-front of it (for an app, after `ui://`). A template without a scheme could match any URI, so it is also published with
-the alias. No upstream keeps an ambiguous URI unchanged, regardless of the order of the upstreams or of when their lists
-arrive. Otherwise, an upstream could take over another upstream's resources.
+front of it (for an app, after `ui://`). A template counts as matching every URI with its scheme. Without a scheme, it
+could match any URI, so it is also published with the alias. No upstream keeps an ambiguous URI unchanged, regardless of
+the order of the upstreams or of when their lists arrive. Otherwise, an upstream could take over another upstream's
+resources.
 
 A subscription (`Watch`) is renewed after a lost connection, and reports changes under the URI that the client watches.
 """
@@ -12,7 +13,6 @@ from __future__ import annotations
 
 import logging
 import re
-from collections import Counter
 from collections.abc import AsyncGenerator, Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
@@ -29,22 +29,14 @@ from server.upstreams.catalog.upstream_tool import app_links
 from server.upstreams.connections.client_sessions import key_of
 from server.upstreams.connections.connection import SessionKey, Upstream
 from server.upstreams.connections.pool import bounded_gather
-from server.upstreams.relay.relayed_results import MAX_COMPARED_LINKS
 from server.upstreams.relay.request_relay import Relay
 from server.upstreams.session.list_reader import RESOURCES, SKILLS, TEMPLATES, TOOLS, resource_with_visible_texts
 from server.upstreams.session.upstream_session import ChangeStream, UpstreamSession
-from server.upstreams.wire.json_rpc_channel import ConnectionLostError, RelayError, UpstreamError
+from server.upstreams.wire.json_rpc_channel import ConnectionLostError, RelayError
 from server.upstreams.wire.own_meta import with_origin
 from tools.contract.tool_errors import ToolError, ToolErrorType
 
 logger = logging.getLogger(__name__)
-
-MAX_TEMPLATE_CHARS = 2_000  # a longer template is treated as matching every URI with its scheme
-
-MAX_TEMPLATES = 100  # maximum number of templates per upstream to compare URIs with; further ones are treated likewise
-# Maximum number of comparisons of one upstream's URIs with other upstreams' templates. Above this limit, each template
-# is treated as matching every URI with its scheme.
-MAX_COMPARED = 100_000
 
 MAX_FOLDERS = 16  # maximum number of parent folders to remember for each file of a skill
 MAX_LINKED = 10_000  # maximum number of unlisted URIs to remember per upstream
@@ -52,13 +44,9 @@ MAX_LINKED = 10_000  # maximum number of unlisted URIs to remember per upstream
 MAX_WATCHED = 1_000  # maximum number of resources that one client connection may watch
 MAX_UPDATED = 10_000  # maximum number of changed resources that wait for a notification
 
-FIRST_PAUSE_SECONDS = 1.0  # pause before a failed renewal is tried again; doubles after each failure
-LAST_PAUSE_SECONDS = 60.0  # longest such pause
-
 _MAIN_FILE = "/SKILL.md"  # the file that makes its folder a skill
 _APP = "ui://"  # clients open only URIs with this scheme as apps (SEP-1865)
 
-_EXPRESSION = re.compile(r"\{[^{}]*\}")
 _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*):")
 
 
@@ -123,13 +111,12 @@ class ResourceRoutes:
         self.apps: dict[tuple[str, str], str] = {}  # published URIs of apps, by alias and original URI
         self.claims: dict[str, set[str]] = {}  # by URI or template, the aliases of the upstreams that list it
         self.is_ours = is_ours
-        self._upstreams = upstreams
+        self._upstreams = {upstream.alias: upstream for upstream in upstreams}
         self._is_alone = is_alone
         self._schemes: dict[str, set[str]] = {}  # by scheme, the aliases of the upstreams that use it
-        self._templates: dict[str, list[tuple[str, list[str]]]] = {}
-        """Maps each scheme to its templates: for each, the owner, and the literal parts between the expressions."""
-        # Maps each scheme to the aliases treated as matching every URI with that scheme.
-        self._whole_schemes: dict[str, set[str]] = {}
+        # By scheme, the aliases of the upstreams with a template of that scheme. A template without a scheme may match
+        # any URI, and is recorded only if there is a single upstream.
+        self._template_schemes: dict[str, set[str]] = {}
         self._prefixed_uris = set[tuple[str, str]]()
         """Pairs of an alias and a skill's URI. If one URI of a skill is ambiguous, all URIs of that skill are
         published with the alias.
@@ -137,7 +124,6 @@ class ResourceRoutes:
         self._aliases = aliases
         self._unlisted: dict[str, list[str]] = {}  # URIs that tools and skills mention, by the owner's alias
         links: list[tuple[Upstream, str]] = []
-        counts = Counter[str]()
         for upstream in upstreams:
             alias, offer = upstream.alias, upstream.offer
             apps = [uri for tool in offer.items(TOOLS) for uri in app_links(tool)]
@@ -149,33 +135,26 @@ class ResourceRoutes:
                 self.claims.setdefault(uri, set()).add(alias)
                 if scheme := scheme_of(uri):
                     self._schemes.setdefault(scheme, set()).add(alias)
-                if kind is RESOURCES or not (scheme or is_alone):
-                    continue
-                if len(uri) > MAX_TEMPLATE_CHARS or counts[alias] >= MAX_TEMPLATES:
-                    self._whole_schemes.setdefault(scheme, set()).add(alias)
-                    continue
-                counts[alias] += 1
-                self._templates.setdefault(scheme, []).append((alias, _EXPRESSION.split(uri)))
+                if kind is TEMPLATES and (scheme or is_alone):
+                    self._template_schemes.setdefault(scheme, set()).add(alias)
         for upstream in upstreams:
             alias, offer = upstream.alias, upstream.offer
-            uri_count = len(offer.items(RESOURCES)) + len(self._unlisted[alias])
-            is_compared = uri_count * (counts.total() - counts[alias]) <= MAX_COMPARED
             for skill in offer.items(SKILLS):
                 files = skill_uris(skill)
-                if not all(self._is_plain(alias, uri, is_compared=is_compared) for uri in files):
+                if not all(self._is_plain(alias, uri) for uri in files):
                     self._prefixed_uris |= {(alias, uri) for uri in files}
             for kind, published_items in ((RESOURCES, self.resources), (TEMPLATES, self.templates)):
                 for item in offer.items(kind):
                     uri = item[kind.key]
-                    is_plain = self._is_plain(alias, uri, is_compared=is_compared, is_template=kind is TEMPLATES)
+                    is_plain = self._is_plain(alias, uri, is_template=kind is TEMPLATES)
                     name = self._add_route(upstream, uri, is_plain=is_plain)
                     published_item = with_origin({**resource_with_visible_texts(item), kind.key: name}, alias)
                     published_items.append((alias, published_item))
             for uri in self._unlisted[alias]:
-                self._add_route(upstream, uri, is_plain=self._is_plain(alias, uri, is_compared=is_compared))
-        self.apps = {(owner.alias, uri): self.published_uri(owner, uri, False) for owner, uri in links}
+                self._add_route(upstream, uri, is_plain=self._is_plain(alias, uri))
+        self.apps = {(owner.alias, uri): self.published_uri(owner, uri) for owner, uri in links}
 
-    def _is_plain(self, alias: str, uri: str, *, is_compared: bool, is_template: bool = False) -> bool:
+    def _is_plain(self, alias: str, uri: str, *, is_template: bool = False) -> bool:
         """Return whether a URI can be published unchanged, because it can only mean this upstream's resource."""
         if self._is_alone or (alias, uri) in self._prefixed_uris:
             return self._is_alone
@@ -183,71 +162,59 @@ class ResourceRoutes:
         if is_shared or self.is_ours(uri):
             return False
         if is_template:
-            return bool(scheme_of(uri))
-        return not self.template_owners(uri, is_compared=is_compared) - {alias}
+            return self._schemes.get(scheme_of(uri)) == {alias}
+        return not self.template_owners(uri) - {alias}
 
     def _add_route(self, upstream: Upstream, uri: str, *, is_plain: bool) -> str:
         name = uri if is_plain else with_alias(upstream.alias, uri)
         self.by_uri.setdefault(name, Route(upstream, uri, name))
         return name
 
-    def template_owners(self, uri: str, *, is_compared: bool = True) -> set[str]:
-        """Return the aliases of the upstreams whose templates may match a URI.
-
-        If `is_compared` is false, every template with the URI's scheme counts as matching.
-        """
-        owners: set[str] = set()
-        # A template without a scheme may match any URI, and is recorded only if there is a single upstream.
-        for scheme in {scheme_of(uri), ""} if is_compared else {scheme_of(uri)}:
-            owners |= self._whole_schemes.get(scheme, set())
-            for alias, texts in self._templates.get(scheme, ()):
-                if alias not in owners and (not is_compared or _may_match(texts, uri)):
-                    owners.add(alias)
-        return owners
+    def template_owners(self, uri: str) -> set[str]:
+        """Return the aliases of the upstreams whose templates may match a URI."""
+        schemes = self._template_schemes
+        return schemes.get(scheme_of(uri), set[str]()) | schemes.get("", set[str]())
 
     def find(self, uri: str) -> Route | None:
         """Find the resource that a URI means.
 
-        The lists decide first, then an alias in the URI, then templates, then schemes. If none of these decides, and
-        only one upstream declares the `resources` capability, that upstream is assumed to have the resource. Raises a
+        The lists decide first, then an alias in the URI, then the scheme. If none of these decides, and only one
+        upstream declares the `resources` capability, that upstream is assumed to have the resource. Raises a
         `SharedUriError` if several upstreams may have it.
         """
         if (route := self.by_uri.get(uri)) is not None or self.is_ours(uri):
             return route
         alias, upstream_uri = without_alias(uri)
-        route_by_alias = next(
-            (Route(upstream, upstream_uri, uri) for upstream in self._upstreams if upstream.alias == alias), None
-        )
+        upstream = self._upstreams.get(alias)
+        route_by_alias = None if upstream is None else Route(upstream, upstream_uri, uri)
         if route_by_alias is not None and not self._is_alone:
             return route_by_alias
-        owners = self.claims.get(uri, set[str]()) | self.template_owners(uri)
+        template_owners = self.template_owners(uri)
+        owners = self.claims.get(uri, set[str]()) | template_owners
         if not owners and route_by_alias is not None:
             return route_by_alias
         # A link in a result may lead to an unlisted resource, and resources of a single client's session are never
-        # listed.
-        owners = owners or self._schemes.get(scheme_of(uri), set[str]())
+        # listed. Such a resource may have the scheme of another upstream's template.
+        if not owners or template_owners:
+            owners |= self._schemes.get(scheme_of(uri), set[str]())
         if not owners:
-            candidates = [upstream.alias for upstream in self._upstreams if upstream.announces_resources]
+            candidates = [alias for alias, upstream in self._upstreams.items() if upstream.announces_resources]
             owners = set(candidates) if len(candidates) == 1 else owners
-        routes = [Route(upstream, uri, uri) for upstream in self._upstreams if upstream.alias in owners]
+        routes = [Route(upstream, uri, uri) for alias, upstream in self._upstreams.items() if alias in owners]
         if len(routes) > 1:
             raise SharedUriError([with_alias(route.upstream.alias, uri) for route in routes])
         return routes[0] if routes else None
 
-    def published_uri(self, upstream: Upstream, uri: str, is_compared: bool) -> str:
-        """Return the URI under which clients reach a resource of an upstream, listed or not.
-
-        If `is_compared` is true, an unlisted URI is compared with templates. Otherwise, it is published with the alias,
-        which is always unambiguous.
-        """
+    def published_uri(self, upstream: Upstream, uri: str) -> str:
+        """Return the URI under which clients reach a resource of an upstream, listed or not."""
         # If this server itself serves an unlisted URI, the URI is published unchanged, because a link to a file may be
         # meant for the user's editor.
         if self._is_alone or (self.is_ours(uri) and uri not in self.claims):
             return uri
         if (upstream.alias, uri) in self._prefixed_uris:
             return with_alias(upstream.alias, uri)
-        route = self.by_uri.get(uri)
-        if route is None and is_compared:
+        route, scheme_users = self.by_uri.get(uri), self._schemes.get(scheme_of(uri))
+        if route is None and scheme_users in (None, {upstream.alias}):
             with suppress(SharedUriError):
                 route = self.find(uri)
         is_plain = route is not None and (route.upstream, route.uri) == (upstream, uri)
@@ -256,9 +223,7 @@ class ResourceRoutes:
     def published_skill(self, upstream: Upstream, skill: Json) -> Json:
         """Return a skill with the published URIs of the skill and of its files; everything else is unchanged."""
         uris = skill_uris(skill)
-        if all(
-            self.published_uri(upstream, uri, number < MAX_COMPARED_LINKS) == uri for number, uri in enumerate(uris)
-        ):
+        if all(self.published_uri(upstream, uri) == uri for uri in uris):
             return skill
 
         def with_published_uri(item: Any) -> Any:
@@ -269,23 +234,6 @@ class ResourceRoutes:
         if files := as_list(skill.get("resources")):
             return {**published_skill, "resources": list(map(with_published_uri, files))}
         return published_skill
-
-
-def _may_match(texts: list[str], uri: str) -> bool:
-    """Return whether a URI consists of a template's literal parts in order, with other text in between."""
-    first, *middle = texts
-    if not middle:
-        return uri == first
-    last = middle.pop()
-    if not uri.startswith(first) or not uri.endswith(last):
-        return False
-    start = len(first) + 1
-    for text in middle:
-        position = uri.find(text, start)
-        if position < 0:
-            return False
-        start = position + len(text) + 1
-    return start <= len(uri) - len(last)
 
 
 def skill_uris(skill: Mapping[str, Any]) -> list[str]:
@@ -317,20 +265,16 @@ class Watch:
     name: str
     exchange: Exchange
     is_ended: bool = False
-    is_refused: bool = False  # whether the upstream refused to renew this subscription after a reconnect
-    _is_begun: bool = False
-    _session: UpstreamSession | None = None
+    _session: UpstreamSession | None = None  # the session that reports changes, even if it is lost
     _stream: ChangeStream | None = None
 
     @property
     def is_lost(self) -> bool:
-        """Whether the upstream connection that reported changes is gone."""
-        is_wanted = self._is_begun and not (self.is_ended or self.is_refused)
-        return is_wanted and (self._session is None or self._session.lost.is_set())
+        return self._session is not None and self._session.lost.is_set()
 
     @property
     def is_active(self) -> bool:
-        return self._is_begun and not (self.is_ended or self.is_refused or self.is_lost)
+        return self._session is not None and not self._session.lost.is_set()
 
     async def begin(self, upstream: Upstream, session: UpstreamSession, on_lost: Callable[[str], None]) -> None:
         """Subscribe at the upstream, or raise its error. `on_lost` is called with the alias if the session is lost."""
@@ -348,17 +292,16 @@ class Watch:
             if session.lost.is_set():
                 raise ConnectionLostError
         self._session, self._stream = session, stream
-        self._is_begun = True
         session.on_lost = lambda: on_lost(self.alias)
         if self.is_ended:
-            self._unwatch()
+            self.unwatch()
 
     def end(self) -> None:
         if not self.is_ended:
             self.is_ended = True
-            self._unwatch()
+            self.unwatch()
 
-    def _unwatch(self) -> None:
+    def unwatch(self) -> None:
         session, stream = self._session, self._stream
         self._session = self._stream = None
         if stream is not None:
@@ -380,7 +323,6 @@ class Watching:
         self._bus = bus
         self._is_notifying = False
         self._watches: dict[tuple[str, str], list[Watch]] = {}
-        self._renewing: set[str] = set()
         self._connections: set[int] = set()  # the connections of handshake-era clients that have subscribed
 
     def updated(self, upstream: Upstream, uri: str, session_key: SessionKey | None) -> None:
@@ -510,51 +452,37 @@ class Watching:
             self._end(watch)
 
     def _on_lost(self, alias: str) -> None:
-        if self._pool.tasks is not None and alias not in self._renewing and self._lost_watches(alias):
-            self._renewing.add(alias)
-            self._pool.tasks.start_soon(self._renew, alias)
-
-    def _lost_watches(self, alias: str) -> list[Watch]:
-        return [watch for watch in self._all_watches() if watch.alias == alias and watch.is_lost]
+        lost_watches = [watch for watch in self._all_watches() if watch.alias == alias and watch.is_lost]
+        if self._pool.tasks is not None and lost_watches:
+            for watch in lost_watches:
+                watch.unwatch()  # no longer lost, so it is renewed only once
+            self._pool.tasks.start_soon(self._renew, alias, lost_watches)
 
     def _all_watches(self) -> Iterator[Watch]:
         return chain.from_iterable(self._watches.values())
 
-    async def _renew(self, alias: str) -> None:
-        """Renew all subscriptions lost with a connection to an upstream, once the upstream is available again."""
-        pause, log = FIRST_PAUSE_SECONDS, logging.LoggerAdapter(logger, {"upstream": alias})
-        try:
-            while lost_watches := self._lost_watches(alias):
-                upstream = self._pool.by_alias.get(alias)
-                if upstream is None:
-                    log.info(
-                        "resources of upstream %s are no longer watched, because the upstream is no longer used", alias
-                    )
-                    return
-                await upstream.connected.wait()
-                failed_clients: set[int] = set()
-                for watch in lost_watches:
-                    client = id(watch.exchange.connection)
-                    if client in failed_clients or watch.is_ended:
-                        continue
-                    try:
-                        await watch.begin(
-                            upstream, await self._relay.session_of(upstream, watch.exchange), self._on_lost
-                        )
-                    except UpstreamError:
-                        watch.is_refused = True
-                        log.warning("upstream %s is back, but a resource can no longer be watched", alias)
-                    except (RelayError, ToolError, TimeoutError):
-                        failed_clients.add(client)
-                        log.info(
-                            "upstream %s: a connection was lost, and a client's resources cannot be watched again yet",
-                            alias,
-                        )
-                        continue
-                    # The resource may have changed in the meantime, so report a change.
-                    upstream.resource_updated(watch.uri, key_of(watch.exchange))
-                if self._lost_watches(alias):
-                    await anyio.sleep(pause)
-                    pause = min(pause * 2, LAST_PAUSE_SECONDS)
-        finally:
-            self._renewing.discard(alias)
+    async def _renew(self, alias: str, lost_watches: list[Watch]) -> None:
+        """Try once to renew subscriptions lost with a connection to an upstream, when the upstream is available."""
+        while (upstream := self._pool.by_alias.get(alias)) is not None and not upstream.connected.is_set():
+            await upstream.connected.wait()  # also set when a settings change replaces or removes the upstream
+        if upstream is None:
+            logger.info(
+                "resources of upstream %s are no longer watched, because the upstream is no longer used",
+                alias,
+                extra={"upstream": alias},
+            )
+            return
+
+        async def begin(watch: Watch) -> None:
+            if watch.is_ended:
+                return
+            try:
+                await watch.begin(upstream, await self._relay.session_of(upstream, watch.exchange), self._on_lost)
+            except (RelayError, ToolError, TimeoutError):
+                upstream.log.warning("upstream %s is back, but a resource can no longer be watched", alias)
+            # The resource may have changed in the meantime, so report a change.
+            upstream.resource_updated(watch.uri, key_of(watch.exchange))
+
+        async with anyio.create_task_group() as tasks:
+            for watch in lost_watches:
+                tasks.start_soon(begin, watch)

@@ -4,8 +4,7 @@ A handshake-era upstream does not say which call caused a question. The question
 goes to a client with a call in progress in that session. A handshake-era client is asked while its call waits
 (`LiveQuestion`). A 2026-07-28 client gets the question as the result of its call, and answers with its next request
 (`UpstreamQuestion`). Some upstreams request roots outside of calls (file servers do so right after the handshake). If
-the client can only be asked during calls, this request waits for the client's next call. That call is sent to the
-upstream only after the client has answered.
+the client can only be asked during calls, they get the workspace folders.
 
 A 2026-07-28 upstream returns its questions as the result of a call: `round_of` decides which of them the client gets,
 and `next_round` puts the answers into the next request.
@@ -35,6 +34,7 @@ from server.upstreams.session.protocol_era import EraChoice
 from server.upstreams.wire.json_rpc_channel import JsonRpcChannel, Observer, PendingRequest
 from server.upstreams.wire.own_meta import OWN_KEYS, with_origin
 from tools.contract.display import MAX_HOST_CHARS, true_hosts, visible, visible_line
+from tools.permissions.permission_policy import Rights
 
 logger = logging.getLogger(__name__)
 
@@ -98,6 +98,14 @@ class SessionOptions:
     client: Exchange | None = None
     observer: Observer | None = None  # observes the session's requests
     folders: tuple[str, ...] = ()  # the workspace folders, if the server is a local program
+    # returns why a server is hidden from clients with these rights, which may change while it runs; else empty
+    why_denied: Callable[[str, Rights], str] = lambda _alias, _rights: ""
+
+    def is_denied_to(self, client: Exchange) -> bool:
+        return self.why_denied(self.alias, client.rights) != ""
+
+    def can_ask(self, client: Exchange, method: str, params: Mapping[str, Any]) -> bool:
+        return client.can_be_asked(method, params) and not self.is_denied_to(client)
 
     def capabilities_to_declare(self, capabilities: Json) -> Json:
         """Return a client's capabilities to declare. If it has no roots, the workspace folders serve as roots."""
@@ -128,9 +136,7 @@ class UpstreamQuestion:
     method: str
     params: Json  # the parameters as shown to the client
     call: InFlightCall | None  # the only call that may return the question, if several clients share the session
-    is_deferred: bool  # whether the question was asked outside of calls, and waits for the next call
     is_handed_out: bool = False  # whether a client has the question
-    is_settled: anyio.Event = field(default_factory=anyio.Event)  # set when the question is answered or withdrawn
     answer: asyncio.Future[Json] = field(default_factory=lambda: asyncio.get_running_loop().create_future())
 
 
@@ -150,10 +156,6 @@ class SessionQuestions:
 
     def __init__(self, options: SessionOptions, channel: JsonRpcChannel, background: BoundedTasks) -> None:
         self.calls: list[InFlightCall] = []  # the calls in progress
-        self.wants_roots = False
-        """Whether the upstream requested roots outside of calls, but the client can only be asked during a call."""
-        # Held while the client's roots are sent to the upstream; new calls wait for the lock.
-        self.roots_turn = anyio.Lock()
         self._options = options
         self._log = logging.LoggerAdapter(logger, {"upstream": options.alias})
         self._channel = channel
@@ -178,11 +180,9 @@ class SessionQuestions:
                     live.is_void = True
                     live.scope.cancel()
         if self._open_questions:
-            # Refuse this call's questions. If this was the last call, also refuse all questions that are not deferred.
+            # Refuse this call's questions. If this was the last call, refuse all questions.
             self.refuse(
-                key
-                for key, question in self._open_questions.items()
-                if question.call is call or not (self.calls or question.is_deferred)
+                key for key, question in self._open_questions.items() if question.call is call or not self.calls
             )
             for remaining_call in self.calls:
                 if not remaining_call.is_suspended:
@@ -216,19 +216,16 @@ class SessionQuestions:
             return
         labelled_params = labelled(options.alias, method, params)
         calls = self.suspects()
-        askable_calls = [call for call in calls if call.exchange.can_be_asked(method, params)]
+        askable_calls = [call for call in calls if options.can_ask(call.exchange, method, params)]
         client = next((call.exchange for call in askable_calls if not call.exchange.is_modern), None)
-        if client is None and not calls and options.client is not None and options.client.can_be_asked(method, params):
-            client = options.client
+        if client is None and not calls and options.client is not None:
+            client = options.client if options.can_ask(options.client, method, params) else None
         if client is not None:
             self._live_questions[identity] = LiveQuestion(method, list(calls))
             self._background.tasks.start_soon(self._relay_live_question, identity, method, labelled_params, client)
             return
-        # The session's only client may have roots, but can be asked for them only during calls.
-        has_roots = options.client_capabilities.get("roots") is not None
-        is_of_one = options.client is None and not options.is_shared
-        is_deferred = method == "roots/list" and not calls and is_of_one and has_roots
-        if not (askable_calls or is_deferred):
+        if not askable_calls:
+            has_roots = options.client_capabilities.get("roots") is not None
             is_declared = method != "roots/list" or has_roots or bool(options.folders)
             refusal = refusal_of(method, options.folders) if is_declared else NO_ANSWER
             self._background.start(self._reply, identity, refusal)
@@ -237,22 +234,16 @@ class SessionQuestions:
             self._background.start(self._reply, identity, refusal_of(method))
             return
         key = f"{method.partition('/')[0]}-{secrets.token_hex(6)}"
-        only_call = askable_calls[0] if askable_calls and options.is_shared else None
-        question = self._open_questions[key] = UpstreamQuestion(
-            key, identity, method, labelled_params, only_call, is_deferred
-        )
+        only_call = askable_calls[0] if options.is_shared else None
+        question = self._open_questions[key] = UpstreamQuestion(key, identity, method, labelled_params, only_call)
         self._background.tasks.start_soon(self._await_answer, question)
-        if is_deferred:
-            self.wants_roots = True
-            asyncio.get_running_loop().call_later(DOUBT_SECONDS, self._refuse_if_blocked, key)
-        elif (waiting_call := next((call for call in askable_calls if not call.is_suspended), None)) is not None:
+        if (waiting_call := next((call for call in askable_calls if not call.is_suspended), None)) is not None:
             waiting_call.pending.put(QuestionWaits())
 
     def withdraw(self, identity: Any) -> None:
         for question in tuple(self._open_questions.values()):
             if question.identity == identity:
                 question.answer.cancel()
-                question.is_settled.set()
                 del self._open_questions[question.key]
         live = self._live_questions.get(identity) if isinstance(identity, str | int) else None
         if live is not None:
@@ -281,10 +272,6 @@ class SessionQuestions:
                 await live.is_settled.wait()
         return bool(roots_questions)
 
-    def deferred_questions(self) -> list[UpstreamQuestion]:
-        questions = self._open_questions.values()
-        return [question for question in questions if question.is_deferred and not question.answer.done()]
-
     def answer(self, responses: Mapping[str, Any]) -> None:
         """Accept answers, each under the key of its question; unknown keys are ignored."""
         for question in self._unanswered(responses):
@@ -303,15 +290,10 @@ class SessionQuestions:
         return [
             question
             for question in self._open_questions.values()
-            if not (question.is_deferred or question.is_handed_out or question.answer.done())
+            if not (question.is_handed_out or question.answer.done())
             and question.call in (None, call)
-            and call.exchange.can_be_asked(question.method, question.params)
+            and self._options.can_ask(call.exchange, question.method, question.params)
         ]
-
-    def _refuse_if_blocked(self, key: str) -> None:
-        """Refuse a question if a request other than a call is open: lists, which calls need, may wait for an answer."""
-        if self._channel.open_requests > len(self.calls):
-            self.refuse([key])
 
     async def _await_answer(self, question: UpstreamQuestion) -> None:
         """Wait for the answer to a question and relay it. On timeout, the question is refused.
@@ -337,7 +319,6 @@ class SessionQuestions:
         finally:
             # The question is no longer open, even if the answer cannot be delivered.
             self._open_questions.pop(question.key, None)
-            question.is_settled.set()
 
     async def _relay_live_question(
         self, identity: RequestId, method: str, labelled_params: Json, client: Exchange
@@ -376,7 +357,7 @@ class SessionQuestions:
                 askable = (
                     exchange
                     for exchange in exchanges
-                    if not exchange.is_modern and exchange.can_be_asked(live.method, labelled_params)
+                    if not exchange.is_modern and self._options.can_ask(exchange, live.method, labelled_params)
                 )
                 next_client = next(askable, None)
                 if next_client is None or client in exchanges:
@@ -448,7 +429,7 @@ def round_of(options: SessionOptions, requests: Any, exchange: Exchange) -> tupl
     for key, request in requests_by_key.items():
         question = as_mapping(request)
         method, params = str(question.get("method")), as_mapping(question.get("params"))
-        if not exchange.can_be_asked(method, params) or is_too_large(params):
+        if not options.can_ask(exchange, method, params) or is_too_large(params):
             refusals[key] = refusal_of(method, options.folders)
             continue
         published_key = key

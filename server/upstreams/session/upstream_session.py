@@ -35,6 +35,7 @@ from server.upstreams.wire.json_rpc_channel import (
     UpstreamError,
 )
 from server.upstreams.wire.own_meta import chained
+from server.upstreams.wire.rate_window import RateWindow
 from server.upstreams.wire.upstream_transports import Transport
 from tools.contract.display import visible_line
 
@@ -61,39 +62,6 @@ LAST_PAUSE_SECONDS = 60.0
 """Minimum and maximum pause before an ended stream is reopened; pauses double while streams end quickly."""
 
 
-@dataclass(eq=False, slots=True)
-class MessageLimit:
-    """Counts an upstream's messages, and reports once a second how many were dropped."""
-
-    alias: str
-    send: Callable[[Json], None]
-    dropped_count: int = 0  # number of dropped messages that are not reported yet
-    _began: float = float("-inf")
-    _count: int = 0
-
-    def admits(self) -> bool:
-        loop = asyncio.get_running_loop()
-        now = loop.time()
-        if now >= self._began + 1:
-            self._began, self._count = now, 0
-        self._count += 1
-        if self._count <= MAX_PER_SECOND:
-            return True
-        if not self.dropped_count:
-            loop.call_at(self._began + 1, self._send_report)
-        self.dropped_count += 1
-        return False
-
-    def take_report(self) -> Json:
-        count, self.dropped_count = self.dropped_count, 0
-        text = f"The server {self.alias} sent more than {MAX_PER_SECOND} messages in one second; dropped: {count}."
-        return {"level": "warning", "logger": "coretools-mcp", "data": text}
-
-    def _send_report(self) -> None:
-        if self.dropped_count:
-            self.send(self.take_report())
-
-
 class UpstreamSession:
     """An open session, created by `open_session`. `lost` is set once the session is gone."""
 
@@ -118,7 +86,7 @@ class UpstreamSession:
         self._background = BoundedTasks(self.alias, tasks)
         self.questions = SessionQuestions(options, self.channel, self._background)
         self.subscriptions = ResourceSubscriptions(self)  # for the handshake era
-        self.log_limit, self._other_limit = (MessageLimit(self.alias, self._send_drop_report) for _ in range(2))
+        self.log_window, self.other_window = (RateWindow(MAX_PER_SECOND, self._log_dropped) for _ in range(2))
 
     @property
     def is_initialized(self) -> bool:
@@ -175,7 +143,8 @@ class UpstreamSession:
             await self.request("ping", {}, LEVEL_SECONDS)
 
     def _on_request(self, identity: RequestId, method: str, params: Json) -> None:
-        if self.is_initialized and method in QUESTIONS:
+        # A 2026-07-28 server must not send requests. Its questions are results, so such a request is refused below.
+        if self.is_initialized and method in QUESTIONS and not self.era.is_modern:
             self.questions.receive(identity, method, params)
         elif self.is_initialized and method == "ping":
             self._background.start(self.channel.answer, identity, dict[str, Any]())
@@ -202,24 +171,27 @@ class UpstreamSession:
                 for kind in LIST_CHANGES.values():
                     self.options.list_changed(kind, False)
         elif method != LOG:
-            if self._other_limit.admits():
+            if self.other_window.admits():
                 self._relay_notification(method, params)
-        elif self.log_limit.admits():
+        elif self.log_window.admits():
             # Prefix the logger with the alias, so that the upstream cannot imitate this server or another upstream.
             prefixed_name = self.alias
             if isinstance(logger_name := params.get("logger"), str) and logger_name:
                 prefixed_name += f"/{visible_line(logger_name)}"
             self._relay_notification(method, {**params, "logger": prefixed_name})
 
-    def _send_drop_report(self, report: Json) -> None:
-        if not self.lost.is_set():
-            self._relay_notification(LOG, report)
+    def _log_dropped(self, count: int) -> None:
+        self.log.info(
+            "upstream %s sent more than %d messages in one second; dropped: %d", self.alias, MAX_PER_SECOND, count
+        )
 
     def _relay_notification(self, method: str, params: Json) -> None:
         call = next((call for call in self.questions.suspects() if not call.is_suspended), None)
         if call is not None:
             call.pending.put(Notice(method, params))
-        elif (client := self.options.client) is not None and method != "notifications/initialized":
+            return
+        client = self.options.client
+        if client is not None and not self.options.is_denied_to(client) and method != "notifications/initialized":
             self._background.start(client.notify, method, params)
 
 
@@ -260,6 +232,8 @@ async def open_session(transport: Transport, options: SessionOptions) -> AsyncGe
         finally:
             tasks.cancel_scope.cancel()
             lost.set()
+            session.log_window.close()
+            session.other_window.close()
             if on_end is not None:
                 on_end()
             for end in tuple(session.task_ends):
@@ -268,22 +242,10 @@ async def open_session(transport: Transport, options: SessionOptions) -> AsyncGe
                 session.on_lost()
 
 
-def _new_attempt() -> asyncio.Future[None]:
-    return asyncio.get_running_loop().create_future()
-
-
 @dataclass(eq=False, slots=True)
-class _SubscriptionState:
+class _Subscription:
+    lock: anyio.Lock = field(default_factory=anyio.Lock)  # held while a request about the resource is open
     watchers: int = 0
-    is_subscribed: bool = False
-    is_updating: bool = False
-    attempt: asyncio.Future[None] = field(default_factory=_new_attempt)  # the attempt that current watchers wait for
-
-    def fail(self, error: Exception) -> None:
-        """Report an error to the current waiters; later waiters wait for another attempt."""
-        self.attempt.set_exception(error)
-        self.attempt.exception()  # mark the error as retrieved, because there may be no waiters
-        self.attempt = _new_attempt()
 
 
 class ResourceSubscriptions:
@@ -291,62 +253,48 @@ class ResourceSubscriptions:
 
     def __init__(self, session: UpstreamSession) -> None:
         self._session = session
-        self._states: dict[str, _SubscriptionState] = {}
+        self._subscriptions: dict[str, _Subscription] = {}
 
     def __len__(self) -> int:
-        return len(self._states)
+        return len(self._subscriptions)
+
+    @asynccontextmanager
+    async def _locked(self, uri: str) -> AsyncGenerator[_Subscription]:
+        subscription = self._subscriptions.setdefault(uri, _Subscription())
+        try:
+            async with subscription.lock:
+                yield subscription
+        finally:
+            is_used = subscription.watchers or subscription.lock.locked()
+            if not is_used and self._subscriptions.get(uri) is subscription:
+                del self._subscriptions[uri]
 
     async def watch(self, uri: str) -> None:
         """Add a watcher of a resource. Raises the upstream's error."""
         if self._session.lost.is_set():
             raise ConnectionLostError
-        state = self._states.setdefault(uri, _SubscriptionState())
-        state.watchers += 1
-        attempt = state.attempt
-        self._start_update(uri, state)
-        try:
-            await asyncio.shield(attempt)
-        except asyncio.CancelledError:
-            if not attempt.done() or attempt.exception() is None:
-                self.unwatch(uri)
-            raise
-
-    def unwatch(self, uri: str) -> None:
-        state = self._states.get(uri)
-        if state is not None and state.watchers:
-            state.watchers -= 1
-            self._start_update(uri, state)
-
-    def _start_update(self, uri: str, state: _SubscriptionState) -> None:
-        """Subscribe or unsubscribe if needed, in the session's tasks: a watcher's own task could be cancelled early."""
-        if not state.is_updating and bool(state.watchers) != state.is_subscribed and not self._session.lost.is_set():
-            state.is_updating = True
-            self._session.tasks.start_soon(self._update_subscription, uri, state)
-
-    async def _update_subscription(self, uri: str, state: _SubscriptionState) -> None:
-        session = self._session
-        try:
-            while bool(state.watchers) != state.is_subscribed:
-                if state.watchers:
-                    try:
-                        await session.request("resources/subscribe", {"uri": uri}, SUBSCRIBE_SECONDS)
-                    except (RelayError, TimeoutError) as error:
-                        state.watchers = 0
-                        state.fail(error)
-                    else:
-                        state.is_subscribed = True
-                        state.attempt.set_result(None)
-                    continue
-                state.is_subscribed, state.attempt = False, _new_attempt()
+        async with self._locked(uri) as subscription:
+            if not subscription.watchers:
                 try:
-                    await session.request("resources/unsubscribe", {"uri": uri}, SUBSCRIBE_SECONDS)
+                    await self._session.request("resources/subscribe", {"uri": uri}, SUBSCRIBE_SECONDS)
+                except asyncio.CancelledError:
+                    self.unwatch(uri, 0)  # the upstream may have subscribed nevertheless
+                    raise
+            subscription.watchers += 1
+
+    def unwatch(self, uri: str, watchers: int = 1) -> None:
+        """Remove watchers in the session's tasks, because a watcher's own task could be cancelled early."""
+        if not self._session.lost.is_set():
+            self._session.tasks.start_soon(self._remove, uri, watchers)
+
+    async def _remove(self, uri: str, watchers: int) -> None:
+        async with self._locked(uri) as subscription:
+            subscription.watchers -= watchers
+            if not subscription.watchers:
+                try:
+                    await self._session.request("resources/unsubscribe", {"uri": uri}, SUBSCRIBE_SECONDS)
                 except (RelayError, TimeoutError):
-                    session.log.info("upstream %s did not confirm the end of a subscription", session.alias)
-        finally:
-            state.is_updating = False
-            if not state.is_subscribed:
-                self._states.pop(uri, None)
-                state.fail(ConnectionLostError())
+                    self._session.log.info("upstream %s did not confirm the end of a subscription", self._session.alias)
 
 
 class ChangeStream:

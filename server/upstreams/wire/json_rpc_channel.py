@@ -48,9 +48,7 @@ MAX_EVENTS, MAX_EVENT_BYTES = 1_000, 4 << 20
 NEVER_CANCELLED = frozenset({"initialize", "server/discover"})  # the specification forbids cancelling them
 CANCEL_SECONDS = 1.0  # how long to try to send a cancellation notification to an upstream that does not read
 ABANDONED_SECONDS = 120.0  # after this long, an abandoned and unanswered request counts as done
-# Maximum number of abandoned requests remembered by id. Beyond this limit, only the clients of further requests are
-# remembered, again at most this many.
-MAX_ABANDONED = 1_000
+MAX_ABANDONED = 1_000  # maximum number of abandoned requests to remember; further ones count for all clients
 
 
 class RelayError(Exception):
@@ -427,9 +425,8 @@ class JsonRpcChannel:
     # Maps the ids of up to `MAX_ABANDONED` abandoned requests to their client, and to the time until which they count
     # as unfinished; oldest first.
     _abandoned: dict[int, tuple[str, float]] = field(default_factory=dict[int, tuple[str, float]], init=False)
-    # Maps each client whose abandoned requests do not all fit into `_abandoned` to the time until which those requests
-    # count as unfinished. The empty key stands for all clients above the limit.
-    _extra_clients: dict[str, float] = field(default_factory=dict[str, float], init=False)
+    # Until when abandoned requests that do not fit into `_abandoned` count as unfinished
+    _others_expire_at: float = field(default=float("-inf"), init=False)
     _is_lost: bool = field(default=False, init=False)
     _loop: asyncio.AbstractEventLoop = field(default_factory=asyncio.get_running_loop, init=False)
     _timer: asyncio.TimerHandle | None = field(default=None, init=False)
@@ -547,7 +544,7 @@ class JsonRpcChannel:
             if len(self._abandoned) < MAX_ABANDONED:
                 self._abandoned[pending.identity] = pending.client_key, expires_at
             else:
-                self._extra_clients[pending.client_key if len(self._extra_clients) < MAX_ABANDONED else ""] = expires_at
+                self._others_expire_at = expires_at
         if pending.method not in NEVER_CANCELLED and not self._is_lost:
             params = {"requestId": pending.identity, "reason": "The caller has stopped waiting."}
             with anyio.move_on_after(CANCEL_SECONDS, shield=True):
@@ -556,14 +553,13 @@ class JsonRpcChannel:
     def has_abandoned_beside(self, client_key: str) -> bool:
         """Return whether a client other than `client_key` may have an abandoned request."""
         self._forget_abandoned()
-        clients = {client for client, _ in self._abandoned.values()} | self._extra_clients.keys()
-        return any(not client_key or client != client_key for client in clients)
+        is_of_other = any(not client_key or client != client_key for client, _ in self._abandoned.values())
+        return is_of_other or self._loop.time() < self._others_expire_at
 
     def _forget_abandoned(self) -> None:
         now = self._loop.time()
         while self._abandoned and next(iter(self._abandoned.values()))[1] <= now:
             del self._abandoned[next(iter(self._abandoned))]
-        self._extra_clients = {client: expiry for client, expiry in self._extra_clients.items() if expiry > now}
 
     async def notify(self, method: str, params: Json | None = None, headers: Mapping[str, str] | None = None) -> None:
         await self._send(Notification(method, params), headers)
@@ -634,7 +630,7 @@ def _failure_for(line: bytes) -> ErrorResponse | None:
         parsed = read_unreadable(line)
     except ValueError:
         return failure_for_ends(line[:KEPT_OF_OVERSIZED] + b"\n" + line[-KEPT_OF_OVERSIZED:], _NOT_A_MESSAGE)
-    if parsed is None or not parsed.is_answer or parsed.identity is None:
+    if parsed is None or not (parsed.is_answer or parsed.is_empty_answer) or parsed.identity is None:
         return None
     identity = parsed.identity
     if isinstance(identity, float):

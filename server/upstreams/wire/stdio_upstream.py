@@ -12,7 +12,6 @@ import logging
 import os
 import shutil
 import sys
-import time
 from collections import deque
 from collections.abc import AsyncGenerator, Callable, Mapping
 from contextlib import asynccontextmanager
@@ -34,6 +33,7 @@ from server.transports.json_lines import (
     enlarge,
 )
 from server.upstreams.wire.json_rpc_channel import MESSAGE_BYTES, Inbox, ProgramEnd, failure_for_ends, messages_in
+from server.upstreams.wire.rate_window import RateWindow
 from tools.machine.threads import THREADS
 from tools.shell.process_spec import Process, ProcessSpec, ProcessStarter, ResourceLimits, StartFailedError
 from tools.shell.program_output import plain_text
@@ -75,32 +75,19 @@ class StderrLog:
         self._alias = alias
         self._log = logging.LoggerAdapter(logger, {"upstream": alias})
         self.last: deque[str] = deque(maxlen=LAST_LINES)
-        self._window_start = -1.0
-        self._shown_count = 0
-        self._hidden_count = 0
-
-    @property
-    def is_full(self) -> bool:
-        return self._shown_count >= LOG_LINES_PER_SECOND and time.monotonic() < self._window_start + 1
+        self.window = RateWindow(LOG_LINES_PER_SECOND, self._log_hidden)
 
     def add(self, line: bytes, prefix: str = "") -> None:
-        if self.is_full:
-            self._hidden_count += 1
+        if not self.window.admits():
             return
-        if time.monotonic() >= self._window_start + 1:
-            self.close()
-            self._window_start, self._shown_count = time.monotonic(), 0
-        self._shown_count += 1
         text = plain_text(line[:LOG_LINE_BYTES])
         is_cut = len(text) > LOG_LINE_CHARS or len(line) > LOG_LINE_BYTES
         visible_text = (f"{text[:LOG_LINE_CHARS]} [...]" if is_cut else text).replace("\n", " ")
         self.last.append(visible_text)
         self._log.info("upstream %s: %s%s", self._alias, prefix, visible_text)
 
-    def close(self) -> None:
-        if self._hidden_count:
-            self._log.info("upstream %s: %d further line(s) not shown", self._alias, self._hidden_count)
-            self._hidden_count = 0
+    def _log_hidden(self, count: int) -> None:
+        self._log.info("upstream %s: %d further line(s) not shown", self._alias, count)
 
 
 class PipeReader:
@@ -132,7 +119,7 @@ class PipeReader:
 
     def on_readable(self) -> None:
         self.read()
-        if self.log.is_full and not self.is_ended:
+        if self.log.window.is_full and not self.is_ended:
             self.pause(FULL_LOG_PAUSE_SECONDS)
 
     def read(self) -> bytes:
@@ -400,7 +387,7 @@ async def stdio_streams(
             output.end()
             errors.read()  # read what has already arrived
             errors.end()
-            log.close()
+            log.window.close()
             process.close()
             if on_end is not None:
                 on_end(ProgramEnd(exit_status, tuple(log.last)))

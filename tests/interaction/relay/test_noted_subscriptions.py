@@ -97,16 +97,17 @@ async def test_a_stream_gets_updates_although_another_one_ended_before_the_subsc
         client.messages.clear()
         await start_listening(client, tasks, {"resourceSubscriptions": [URI]})
         first.cancel_scope.cancel()
-        assert await wait_for_requests(client, 1) == ["resources/subscribe"]
+        expected_requests = ["resources/subscribe", "notifications/cancelled", "resources/subscribe"]
+        assert await wait_for_requests(client, 3) == expected_requests
         await client.call("up__release")
         await client.call("up__touch")
         await client.wait_for_notifications(UPDATED)
-        assert await client.call_and_parse("up__told") == ["resources/subscribe"]
+        assert await client.call_and_parse("up__told") == expected_requests
         tasks.cancel_scope.cancel()
 
 
 @pytest.mark.requirement("relay.subscriptions.shared")
-async def test_all_requests_that_wait_for_one_subscription_are_refused_with_it(tmp_path: Path) -> None:
+async def test_each_request_that_waits_for_a_refused_subscription_gets_its_own_refusal(tmp_path: Path) -> None:
     entry = noting_entry("handshake", "resources/subscribe")
     answers: list[object] = []
     async with proxy_client(tmp_path, {"up": entry}, "handshake") as client:
@@ -117,7 +118,7 @@ async def test_all_requests_that_wait_for_one_subscription_are_refused_with_it(t
             assert await wait_for_requests(client, 1) == ["resources/subscribe"]
             await client.call("up__refuse")
         assert answers == [-32602] * 3
-        assert await client.call_and_parse("up__told") == ["resources/subscribe"]
+        assert await client.call_and_parse("up__told") == ["resources/subscribe"] * 3
         # The refused subscription is forgotten: a client can subscribe again.
         await client.call("up__release")
         assert await client.request("resources/subscribe", PARAMS) == {}
@@ -161,6 +162,18 @@ async def test_a_client_that_unsubscribes_before_the_subscription_is_confirmed_i
             await client.call("up__release")
         assert answers == [{}, {}]
         assert await wait_for_requests(client, 2) == ["resources/subscribe", "resources/unsubscribe"]
+
+
+@pytest.mark.requirement("relay.subscriptions.ordered")
+async def test_a_stream_that_ends_before_the_subscription_is_confirmed_leaves_no_subscription(tmp_path: Path) -> None:
+    entry = noting_entry("handshake", "resources/subscribe")
+    async with proxy_client(tmp_path, {"up": entry}, "modern") as client, anyio.create_task_group() as tasks:
+        await client.items_by_name("resources")
+        await start_listening(client, tasks, {"resourceSubscriptions": [URI]})
+        tasks.cancel_scope.cancel()
+        with anyio.CancelScope(shield=True):
+            expected_requests = ["resources/subscribe", "notifications/cancelled", "resources/unsubscribe"]
+            assert await wait_for_requests(client, 3) == expected_requests
 
 
 @pytest.mark.requirement("relay.subscriptions.ordered")

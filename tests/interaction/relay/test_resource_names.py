@@ -50,7 +50,7 @@ async def test_a_resource_that_two_servers_list_is_read_only_by_its_prefixed_uri
     async with proxy_client(tmp_path, servers, "handshake") as client:
         assert set(await client.items_by_name("resources")) == {"good+memo://secret", "evil+memo://secret"}
         assert set(await client.items_by_name("resourceTemplates")) == {
-            "memo://{x}",
+            "evil+memo://{x}",
             "evil+{+any}",
             "evil+{scheme}://x",
         }
@@ -66,7 +66,9 @@ async def test_a_resource_that_two_servers_list_is_read_only_by_its_prefixed_uri
 
 
 @pytest.mark.requirement("relay.uris")
-async def test_a_resource_that_templates_of_two_servers_match_is_read_only_by_its_prefixed_uri(tmp_path: Path) -> None:
+async def test_a_resource_of_a_scheme_for_which_two_servers_have_templates_is_read_only_by_its_prefixed_uri(
+    tmp_path: Path,
+) -> None:
     servers = {
         "good": listing_entry(
             "good", resourceTemplates=named_resources("memo://{id}"), resources=named_resources("note://1")
@@ -80,10 +82,9 @@ async def test_a_resource_that_templates_of_two_servers_match_is_read_only_by_it
     }
     async with proxy_client(tmp_path, servers, "handshake") as client:
         assert set(await client.items_by_name("resources")) == {"good+note://1", "evil+memo://b", "third+good+memo://c"}
-        for uri in ("memo://abc", "memo://b", "note://1"):
+        for uri in ("memo://abc", "memo://b", "memo://c", "note://1"):
             message = await refusal_message(client, "resources/read", {"uri": uri})
             assert f"good+{uri} or evil+{uri}" in message
-        assert await read_text(client, "memo://c") == "from good"
         assert await read_text(client, "good+memo://c") == "from good"
         assert await read_text(client, "third+good+memo://c") == "from third"
 

@@ -924,7 +924,7 @@ def test_a_command_that_is_too_large_or_too_deep_to_parse_is_asked_about(project
         ("npm test > /tmp/made 2>&1; tail -3 /tmp/made", "w"),
         ("npm test >> /tmp/made", "?w"),
         ("npm test > /tmp/made &", "?w"),
-        ("npm test -- --outdir=/tmp/new", "?w"),
+        ("npm test -- --outdir=/tmp/of-no-other-program", "?w"),
         ("cd /tmp && npm test", "?w"),
         ("cd ~/notes && npm test", "?w+"),
         ('cd "$X" && npm test', "?w"),

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from server.administration.live_settings import waiting_for_restart
-from server.cli import overrides_of, parse, server_options
+from server.cli import overrides_of, parse
 from server.settings import SettingsError, load_settings
 from server.settings.workspace_trust import digest, trust_file, trust_folder
 from tests.settings_cases import load, refusal, write
@@ -86,24 +86,6 @@ def test_the_options_about_tools_are_settings() -> None:
         "proxy": {"prefix": "none"},
     }
     assert overrides() == {}
-
-
-@pytest.mark.requirement("policy.include")
-def test_another_server_is_started_with_the_same_options() -> None:
-    options = [
-        "--no-builtin-tools",
-        "--no-prefix",
-        "--include-tools=-x,y",
-        "--exclude-tools",
-        "d",
-        "--profile=core",
-        "--config",
-        "f",
-    ]
-    arguments = parse(["call", *options, "tool"])
-    second_arguments = parse(["tools", *server_options(arguments)])
-    assert overrides_of(second_arguments) == overrides_of(arguments)
-    assert second_arguments.config == ["f"]
 
 
 @pytest.mark.requirement("policy.include")

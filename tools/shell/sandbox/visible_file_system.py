@@ -182,7 +182,6 @@ class ViewPreparation:
     hidden_paths: HiddenPaths  # result of `secrets_of`
     stand_ins: Callable[[], StandIns]  # returns the stand-ins, and creates those that are missing
     search_path: str = ""  # the `PATH` of the command
-    required_paths: Sequence[str] = ()  # paths that the command must see, wherever they are
     private_folder: Callable[[], str] | None = None
     cache: str | None = None  # the client's persistent cache
     has_own_network: bool = True
@@ -248,7 +247,6 @@ class ViewPreparation:
         site, command_view, hidden_paths = self.site, self.command_view, self.hidden_paths
         required_paths = (
             *_except_server_paths(site, (*site.readable, *command_view.seen)),
-            *self.required_paths,
             "/etc/resolv.conf",
         )
         excluded = (*view.roots, *masked_paths)  # writable roots are mounted separately, and masked paths are replaced
