@@ -20,7 +20,7 @@ class Replica:
     """One process of the server."""
 
     name: str  # a human-readable name, followed by a part unique to this process
-    shared_store: Store | None = None  # `None` if no other process serves the same clients
+    shared_store: Store | None = None  # `None` if this process shares no state with others
     seal_keys: Sequence[bytes] = field(default=(), repr=False)  # from `http.stateKeys`; see `keys_for`
     local_uses: LocalUses = field(default_factory=LocalUses)
 
