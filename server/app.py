@@ -69,6 +69,8 @@ class App:
         served_over: ServedOver,
         observation: Observation | None = None,
         replica: Replica | None = None,
+        *,
+        keeps_tmp: bool = True,  # whether a client's `/tmp` outlives a call
     ) -> None:
         self.replica = replica = replica or lone_replica()
         settings = report.settings
@@ -77,7 +79,7 @@ class App:
         self.on_http_refusal: Callable[[int], None] = lambda _: None  # called with the HTTP status of each refusal
         self.started = anyio.Event()  # set by `start_upstreams`
         self.registry = ToolRegistry()
-        self.commands = Commands(report)
+        self.commands = Commands(report, keeps_tmp=keeps_tmp)
         self._fetcher, self._memory = page_fetcher(settings.web), settings.memory.for_tools(report.own_folder)
         self._todos = TodoLists()
         self.custom_tools = CustomTools(settings, self.commands, self.registry, self._add_builtin_tools(report))
@@ -160,6 +162,7 @@ class App:
                 lambda: self.commands.code_intelligence,
             ),
             media=settings.media,
+            why_no_scratch=self.commands.why_no_scratch,
         )
 
     def _make_router(

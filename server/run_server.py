@@ -178,7 +178,7 @@ def run_in_app(report: SettingsReport, work: Callable[[App], Awaitable[int]], re
     """Run a terminal command in a server of its own, which serves no other client."""
 
     async def run() -> int:
-        app = App(report, "stdio", replica=replica)
+        app = App(report, "stdio", replica=replica, keeps_tmp=False)
         async with app.running():
             return await work(app)
 

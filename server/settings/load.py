@@ -341,16 +341,19 @@ def _operator_layers(
                 is_optional = scope is not SettingsScope.CONFIG
                 content = read_settings_file(inputs.links.get(path, path), is_optional=is_optional)
             files.append(SettingsFile(path, scope, FileState.ABSENT if content is None else FileState.READ))
-            if content is None:
-                continue
-            data = parse(content, path, diagnostics)
+            data = parse(content, path, diagnostics) if content is not None else {}
         except SettingsError as error:
             diagnostics.problems += error.problems  # the other files are still read
             continue
-        if previous is not None and not content.strip() and any(path in value.source for value in previous.given):
-            # Another program may be about to write this file. Until it has, the file's previous rules must stay in
-            # effect.
-            diagnostics.refuse(path, "this file is now empty; write {} into it if that is intended.")
+        values = [value for value in previous.given if path in value.source] if previous is not None else []
+        restricts = any(value.path[:2] in workspace_trust.RESTRICTING for value in values)
+        if (restricts and content is None) or (values and content is not None and not content.strip()):
+            # Another program may be about to write this file, or its folder may be gone for a while. Until it is back,
+            # the file's previous rules must stay in effect.
+            state = "missing" if content is None else "empty"
+            diagnostics.refuse(path, f"this file is now {state}; write {{}} into it if that is intended.")
+            continue
+        if content is None:
             continue
         if scope.is_of_agent_cli:
             data = translate(data, path, diagnostics)

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from itertools import islice, takewhile
-from os.path import basename
+from itertools import islice, pairwise, takewhile
+from os.path import basename, join
 
 from tools.permissions.command_text import (
     MAX_PROGRAMS,
@@ -210,6 +210,13 @@ def without_git_options(arguments: Words) -> Words:
     while at < len(arguments) and (word := arguments[at]) is not None and word.startswith("-"):
         at += 2 if word in _GIT_OPTIONS_WITH_VALUE else 1
     return arguments[at:]
+
+
+def folder_of_git(words: Words) -> str | None:
+    """Return the folder in which a git command works, relative to the one in which it starts; `None` if not literal."""
+    options = words[1 : len(words) - len(without_git_options(words[1:]))]
+    folders = [value for option, value in pairwise(options) if option == "-C"]
+    return None if None in folders else join(".", *filter(None, folders))
 
 
 def changes_by_git_alone(text: CommandText) -> bool:

@@ -99,7 +99,7 @@ class CommandPaths:
             is_path = word and not _CODE_CHARACTERS.search(word) and not word.startswith(CONNECTIONS)
             if is_path and (path := self.absolute(word, folder)) is not None:
                 try:
-                    inner = self._in_scratch(path)
+                    inner = self.in_scratch(path)
                     is_own = is_written or is_inside(path, self._changed_scratch_paths) or os.path.lexists(inner)
                     yield path, real_path(inner if is_own else path)
                 except (OSError, ValueError):
@@ -169,7 +169,7 @@ class CommandPaths:
             path = os.path.join(self._command.directory, start, path)
         return os.path.normpath("/" + path.lstrip("/"))
 
-    def _in_scratch(self, path: str) -> str:
+    def in_scratch(self, path: str) -> str:
         """Map a path under `/tmp`, as commands and file tools see it, to its real location."""
         scratch = self._site.scratch
         if scratch is None or not contains(SCRATCH_NAME, path) or is_inside(path, self._roots):
@@ -184,7 +184,7 @@ class CommandPaths:
         if is_inside(path, _SYSTEM_FOLDERS):
             return named_path.is_written and self._has_bubblewrap
         if contains(SCRATCH_NAME, path) and self._has_bubblewrap:
-            is_elsewhere = self._site.scratch is not None and not os.path.lexists(self._in_scratch(path))
+            is_elsewhere = self._site.scratch is not None and not os.path.lexists(self.in_scratch(path))
             is_own = named_path.is_written or path == SCRATCH_NAME or is_inside(path, self._changed_scratch_paths)
             return is_elsewhere and not is_own and os.path.lexists(path)
         if named_path.is_written:

@@ -34,6 +34,7 @@ from tools.permissions.command_lists import (
     changes_scratch_alone,
     compares_folders,
     first_words,
+    folder_of_git,
     is_on_short_list,
     is_reader,
     may_search_own_folder,
@@ -47,6 +48,7 @@ from tools.permissions.command_text import (
     SEVERAL,
     CommandText,
     SimpleCommand,
+    Words,
     is_known,
     joined,
     may_fit,
@@ -74,7 +76,7 @@ from tools.permissions.permission_rules import (
     literal_path,
 )
 from tools.permissions.protected_files import GuardedPaths
-from tools.permissions.repositories import runs_programs, work_tree_above
+from tools.permissions.repositories import repositories_outside, runs_programs, work_tree_above
 from tools.permissions.verdict import PLAN_MODE, Grant, Permission, Verdict, VerdictPart
 from tools.text.file_names import shown_path
 
@@ -231,6 +233,8 @@ class _CommandPolicy:
     def _collect_reasons(self) -> _Question:
         """Collect the reasons to ask that apply even if `_exemption` would let the command run without consent."""
         question, guarded_paths = _Question(), self._request.guarded_paths
+        # A rule allows the usual view. A caller who wants more than this view asks for it with `needs`.
+        is_allowed = self._allowing_rules and self._has_bubblewrap and self._request.command.needs is not Needs.WRITE
         self._ask_about_words(question)
         for rule in self._rules.ask:
             if rule.specifier is None and rule.governs(Access.READ):
@@ -251,7 +255,7 @@ class _CommandPolicy:
                 question.add(f"it names {named_path.path}: {reason}", widens_access=True)
                 question.is_guarded = True
                 question.writable[named_path.real_path] = None
-            elif not (self._allowing_rules and self._has_bubblewrap) and not named_path.is_program:
+            elif not (named_path.is_program or is_allowed):
                 self._ask_about_path(question, named_path)
         is_changing = self._has_bubblewrap and not self._is_reading
         if is_changing and (reason := guarded_paths.why_not_held(self._roots)):
@@ -282,22 +286,29 @@ class _CommandPolicy:
         doubt = text.doubt or (_RUNS_MORE if text.may_run_more else "")
         if doubt and is_about_commands:
             question.add(f"{doubt}, so it is unclear which rules about commands apply", widens_access=True)
-        if self._has_bubblewrap and not self._is_reading and changes_by_git_alone(text):
-            for command in text.commands:
-                if command.program != "git" or is_reader(command.words):
-                    continue
-                words = without_git_options(command.words[1:])
-                if words[:1] and words[0] in _GIT_CHANGES_SETTINGS:
-                    question.add(f"'git {words[0]}' changes git's own settings", widens_access=True)
-                # Make a repository outside or around the workspace writable, because git could not change it otherwise.
-                folder = self._paths.absolute(".", command.folder)
-                top = work_tree_above(os.path.realpath(folder)) if folder is not None else None
-                if top is None or is_inside(top, self._roots) or contains(top, self._request.home):
-                    continue
-                question.writable[top] = None
-                if not self._is_allowed_path(top, Access.WRITE):
-                    repository = f"the repository {shown_path(top)}, which is outside the workspace"
-                    question.add(f"it works in {repository}", widens_access=True)
+        if self._has_bubblewrap and not self._is_reading:
+            is_git_alone = changes_by_git_alone(text)
+            for command in self._all_commands:
+                for words in programs_run_by(command.words, loosely=True):
+                    if words and os.path.basename(words[0] or "") == "git" and not is_reader(words):
+                        self._ask_about_git(question, words, command.folder, is_alone=is_git_alone)
+
+    def _ask_about_git(self, question: _Question, words: Words, start: str | None, *, is_alone: bool) -> None:
+        """Ask about a git command that changes its own settings, or a repository outside or around the workspace."""
+        arguments = without_git_options(words[1:])
+        if is_alone and arguments[:1] and arguments[0] in _GIT_CHANGES_SETTINGS:
+            question.add(f"'git {arguments[0]}' changes git's own settings", widens_access=True)
+        folder = self._paths.absolute(folder_of_git(words), start)
+        if folder is None or (os.path.lexists(inner := self._paths.in_scratch(folder)) and inner != folder):
+            return  # the folder is in the command's own `/tmp`
+        # Make the repository writable, because git could not change it otherwise.
+        for path in repositories_outside(folder, self._roots):
+            if contains(path, self._request.home) or path == SCRATCH_NAME:
+                continue
+            question.writable[path] = None
+            if not self._is_allowed_path(path, Access.WRITE):
+                repository = f"the repository {shown_path(path)}, which is outside the workspace"
+                question.add(f"it works in {repository}", widens_access=True)
 
     def _ask_about_path(self, question: _Question, named_path: NamedPath) -> None:
         path, real_path = named_path.path, named_path.real_path

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 
 from tools.files.ignore_files import repository_of
 from tools.files.path_opener import open_regular
+from tools.files.workspace import is_inside, outermost
 from tools.permissions.protected_files import REPOSITORY, folded, is_guarded_in_repository, why_protected
 
 MAX_INDEX_BYTES = 64 * 1024 * 1024
@@ -48,6 +49,8 @@ _HARMLESS_SETTING = re.compile(
 )
 _SECTION = re.compile(r'\[\s*([\w.-]+)(?:\s+"((?:[^"\\\n]|\\["\\])*)")?\s*\](.*)')
 _SETTING = re.compile(r"([A-Za-z][\w-]*)\s*(?:=\s*(.*))?")
+_WORK_TREE = re.compile(r"^\s*worktree\s*=\s*(.+)$", re.IGNORECASE | re.MULTILINE)
+_STORE_BYTES = 256 * 1024  # bytes to read of a file that says where a work tree or its store is
 
 
 def settings_that_run(text: str, is_work_tree: Callable[[str], bool]) -> list[str]:
@@ -87,6 +90,44 @@ def work_tree_above(folder: str) -> str | None:
             return None
         folder = parent
     return folder
+
+
+def linked_stores(top: str) -> list[str]:
+    """Return the real paths of the folders with the data of a linked worktree or of a submodule. Blocking.
+
+    A `.git` file may come from anyone who can write in the work tree. So the folders count only if they are git's, and
+    refer back to the work tree.
+    """
+    git_file = os.path.join(top, REPOSITORY)
+    if not os.path.isfile(git_file):
+        return []
+    store = os.path.realpath(repository_of(top) or git_file)
+    if not os.path.isfile(os.path.join(store, "HEAD")):
+        return []
+    back = _beginning(store, "gitdir").rstrip("\r\n")
+    if back and os.path.realpath(os.path.join(store, back)) == os.path.realpath(git_file):
+        common = os.path.realpath(os.path.join(store, _beginning(store, "commondir").rstrip("\r\n")))
+        is_own = os.path.dirname(store) == os.path.join(common, "worktrees")
+        has_data = all(os.path.lexists(os.path.join(common, name)) for name in ("HEAD", "objects"))
+        return [store, common] if is_own and has_data else [store]
+    tree = _WORK_TREE.search(_beginning(store, "config"))
+    is_own = tree is not None and os.path.realpath(os.path.join(store, tree[1].strip().strip('"'))) == top
+    return [store] if is_own else []
+
+
+def repositories_outside(folder: str, roots: Sequence[str]) -> Iterator[str]:
+    """Yield real paths outside the workspace in which git makes changes if it works in a folder of a work tree."""
+    if (top := work_tree_above(os.path.realpath(folder))) is not None:
+        yield from (path for path in outermost((top, *linked_stores(top))) if not is_inside(path, roots))
+
+
+def _beginning(folder: str, name: str) -> str:
+    """Return the beginning of a regular file as text; empty if it cannot be read."""
+    try:
+        with open_regular(os.path.join(folder, name), through_links=True) as file:
+            return file.head(_STORE_BYTES).decode("utf-8", "replace")
+    except OSError:
+        return ""
 
 
 def why_protected_at(path: str, root: str, *, is_written: bool = True) -> str | None:

@@ -12,6 +12,7 @@ from typing import Any, TypeVar
 from tools.contract.command_views import Engine, Network, ViewKind
 from tools.contract.limits import MAX_COMMAND_TIMEOUT
 from tools.contract.tool_results import FileDataPart, Part, TextPart
+from tools.files.workspace import is_inside
 from tools.shell.command_runner import POSIX_SHELL, FinishedCommand
 from tools.shell.job_table import MAX_RUNNING, Job, JobStatus
 from tools.shell.process_spec import ExitStatus, SandboxChanges
@@ -28,6 +29,8 @@ NEAR_THE_LIMIT = 0.5
 # Messages from the kernel or resolver about things outside the view.
 _WRITE_REFUSED = re.compile(r"read-only file system|\bEROFS\b|device or resource busy|\bEBUSY\b", re.IGNORECASE)
 _CLOSED = re.compile(r"permission denied|\bEACCES\b", re.IGNORECASE)
+_NO_LOCK = re.compile(r"Unable to create '(/[^'\n]+)\.lock': Read-only")  # what git says about a repository
+_FOREIGN = re.compile(r"dubious ownership")  # what git says about a repository of another user
 _ABSENT = re.compile(r"no such file or directory|\bENOENT\b", re.IGNORECASE)
 _CONNECTS = re.compile(r"connect", re.IGNORECASE)
 _NO_SOCKET = re.compile(r"address family not supported|\bEAFNOSUPPORT\b", re.IGNORECASE)
@@ -106,6 +109,11 @@ def run_content(command: FinishedCommand, directory: str | None) -> list[Part]:
         lines.append(f"Exit Code: {code}")
     if signal is not None:
         lines.append(f"Signal: {signal}")
+    if command.exit is not None and command.exit.is_lost:
+        lines.append(
+            "Note: the command was stopped, because the server's process that runs commands was killed. The next "
+            "command starts a new one. Check what this command has already done before you run it again."
+        )
     if command.left_running:
         pids = f"PIDs {_list_items(command.left_running, str)}"
         if command.job is None:
@@ -200,12 +208,26 @@ def _file_hints(command: FinishedCommand) -> list[str]:
     is_reading, is_landlock = confined_command.view is ViewKind.READING, confined_command.engine is Engine.LANDLOCK
     hints: list[str] = []
     home = confined_command.spec.environment.get("HOME") or "~"
+    owner = confined_command.foreign_owner
+    if owner is not None and (_CLOSED.search(text) or _FOREIGN.search(text)):
+        hints.append(
+            f"The workspace belongs to user {owner}, but commands run as root, without root's rights to files of "
+            f"others. Tell the user that this server must run as user {owner}."
+        )
+    # A rule that allows the command allows only the usual view.
+    rights = "; the user may then be asked" if is_reading else ' and set needs: "write"; the user may then be asked'
     if _WRITE_REFUSED.search(text):
         reasons = request.view.restrictions.why.items()
         names = set(re.split(r"[\s'\"`:/]+", text))
         rules = dict.fromkeys(reason for path, reason in reasons if path in request.roots or basename(path) in names)
         if is_reading:
             hints.append('Set needs: "write" to ask the user for a view in which the command can change files.')
+        elif not rules and (lock := _NO_LOCK.search(text)) is not None and not is_inside(lock[1], request.roots):
+            hints.append(
+                "The repository is outside the workspace. This server asks the user about it if git itself is in the "
+                "command. If the client's own dialog decides, only the operator can add the repository, with "
+                "--workspace."
+            )
         elif not rules:
             hints.append(
                 "Commands can change files in /tmp and in the workspace (unless it is mounted read-only), so install "
@@ -225,7 +247,7 @@ def _file_hints(command: FinishedCommand) -> list[str]:
             is_denied = all(reason.partition(" rule ")[0].endswith(("deny", "exclude")) for reason in rules)
             hints.append(
                 f"Protected by {rule_list}."
-                + ("" if is_denied else " To request access, name the file in the command; the user may then be asked.")
+                + ("" if is_denied else f" To request access, name the file in the command{rights}.")
             )
     if is_reading and any(_ABSENT.search(line) and (home in line or "~/" in line) for line in lines):
         hints.append("To request access to a path in the home folder, name it in the command; the user is then asked.")
@@ -247,10 +269,9 @@ def _file_hints(command: FinishedCommand) -> list[str]:
             "The repository that contains the workspace is not shown if rules hide files. Set needs: "
             '"write" to ask the user for a view in which git sees the repository.'
         )
-    if _CLOSED.search(text):
+    if _CLOSED.search(text) and (owner is None or request.view.restrictions.masked):
         hints.append(
-            "To request access to a hidden file, or to a file outside the view, write its path in the command; the "
-            "user may then be asked."
+            f"To request access to a hidden file, or to a file outside the view, write its path in the command{rights}."
         )
     return hints
 
@@ -336,7 +357,7 @@ def sandbox_notes(changes: SandboxChanges) -> list[str]:
         )
     if changes.not_lasting:
         notes.append(
-            "Note: the workspace is in /tmp, and everything else in /tmp is deleted after a command. Deleted: "
+            "Note: everything in /tmp outside the workspace was deleted after the command. Deleted: "
             f"{_list_items(changes.not_lasting, shown_whole_path)}. Keep what you need in the workspace."
         )
     if changes.is_unknown:

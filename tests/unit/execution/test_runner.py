@@ -235,6 +235,12 @@ READING, WORKING, OWN, HOST = ViewKind.READING, ViewKind.WORKING, Network.OWN_LO
         ("sh: x: Read-only file system", READING, HOST, 'needs: "write" to ask'),
         ("sh: x: Read-only file system", WORKING, HOST, "changed with write_file and edit, with"),
         (
+            "Unable to create \\x27/r/.git/index.lock\\x27: Read-only file system",
+            WORKING,
+            HOST,
+            "The repository is outside",
+        ),
+        (
             "cat: /home/me/x: No such file or directory",
             READING,
             HOST,
@@ -276,7 +282,7 @@ async def test_a_note_says_what_a_view_seems_to_have_stopped_and_how_to_ask_for_
             return ConfinedCommand(spec, Engine.BUBBLEWRAP, view, network)
 
     async with shell_in(root, tmp_path, confinement=Box(), environment={**ENVIRONMENT, "HOME": "/home/me"}) as shell:
-        text = text_of(await shell.run(f"echo '{output}'"))
+        text = text_of(await shell.run(f"printf '{output}'"))
         if note is None:
             assert "Note:" not in text
         else:

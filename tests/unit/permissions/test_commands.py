@@ -1117,6 +1117,72 @@ def test_the_question_about_git_opens_its_repository_and_the_folders_that_it_cre
     assert permission.view is not None
     assert permission.view.writable == (str(copy),)
     assert permission.reason.endswith(f"it works in the repository {copy}, which is outside the workspace")
+    # A repository in the command's own `/tmp` is not this machine's.
+    with tempfile.TemporaryDirectory(dir="/tmp") as real_repository:
+        (Path(real_repository) / ".git").mkdir()
+        scratch = copy.parent / "scratch"
+        (scratch / os.path.basename(real_repository)).mkdir(parents=True)
+        site = CommandSite(Engine.BUBBLEWRAP, scratch=str(scratch))
+        view = judge(copy / "src", f"git -C {real_repository} add x", home=home, site=site).view
+        assert view is not None
+        assert view.writable == ()
+    # The same if not only git changes files, if git is not the first word, and if it works in another folder.
+    for command in ("echo x > b && git add b", "timeout 9 git add b", "git -C . add b", "sh -c 'git add b'"):
+        permission = judge(copy / "src", command, home=home)
+        assert permission.view is not None
+        assert permission.view.writable == (str(copy),), command
+
+
+@pytest.mark.requirement("commands.views")
+def test_the_question_about_git_names_and_opens_the_stores_of_a_worktree_or_submodule_that_they_refer_back_to(
+    copy: Path,
+) -> None:
+    base = copy.parent
+
+    def git(*arguments: str) -> None:
+        options = ("-c", "user.name=a", "-c", "user.email=a@example.invalid", "-c", "protocol.file.allow=always")
+        subprocess.run(["git", *options, *arguments], cwd=base, check=True, capture_output=True)
+
+    for name in ("main", "other", "outer"):
+        git("init", "-q", name)
+        git("-C", name, "commit", "-q", "--allow-empty", "-m", "x")
+    git("-C", "main", "worktree", "add", "-q", "../tree")
+    git("-C", "other", "worktree", "add", "-q", "../theirs")
+    git("-C", "outer", "submodule", "add", "-q", str(base / "main"), "inner")
+    for mode in (ApprovalMode.DEFAULT, ApprovalMode.YOLO):
+        for root, store in (("tree", "main/.git"), ("outer/inner", "outer/.git/modules/inner")):
+            options = {"home": base / "home", "is_sandboxed": True, "allow": ["Bash(git *)"]}
+            permission = judge(base / root, "git add x", mode, **options)  # pyright: ignore[reportArgumentType] - a test's options
+            reason = f"it works in the repository {base / store}, which is outside the workspace"
+            assert (permission.verdict, permission.reason, permission.grants) == (Verdict.ASK, reason, ())
+            assert permission.view is not None
+            assert permission.view.writable == (str(base / store),)
+            assert permission.dialog_view is not None
+            assert permission.dialog_view.writable == ()
+    # Anyone may write a `.git` file, so it opens nothing that does not refer back, and nothing that is not git's.
+    (base / "tree" / ".git").unlink()
+    (base / "made").mkdir()
+    (base / "made" / "gitdir").write_text(f"{base}/tree/.git\n")
+    for target in ("other/.git", "other/.git/worktrees/theirs", "made", "home", "/etc"):
+        (base / "tree" / ".git").write_text(f"gitdir: {base / target}\n")
+        permission = judge(base / "tree", "git add x", home=base / "home")
+        assert permission.view is not None
+        assert permission.view.writable == (), target
+
+
+@pytest.mark.requirement("commands.rules")
+@each_of(("command", "expected"), [("./run.sh .vscode/x", "?w+"), ("./run.sh a.log", "?w+"), ("./run.sh a.py", "w")])
+def test_with_an_allow_rule_a_caller_who_asks_to_write_is_asked_about_hidden_and_auto_run_files_that_it_names(
+    copy: Path, command: str, expected: str
+) -> None:
+    (copy / ".qwenignore").write_text("*.log\n")
+    (copy / "a.log").touch()
+    (copy / ".vscode").mkdir(exist_ok=True)
+    (copy / ".vscode" / "x").touch()
+    allow = ["Bash(./run.sh *)"]
+    assert outcome(copy, command, allow=allow) == "w"
+    for mode in (ApprovalMode.DEFAULT, ApprovalMode.AUTO_EDIT):
+        assert outcome(copy, command, mode, needs=Needs.WRITE, allow=allow) == expected
 
 
 @pytest.mark.requirement("commands.views")

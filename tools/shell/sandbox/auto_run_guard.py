@@ -102,26 +102,34 @@ class AutoRunScanner:
         result = AutoRunPaths()
         holding: set[str] = set()
 
+        def add_repository(path: str) -> None:
+            result.pinned.append(path)
+            add_paths(_guarded_paths(path, result.unlistable))
+
+        def add_paths(paths: Iterable[str]) -> None:
+            for auto_run_path in paths:
+                result.paths.add(auto_run_path)
+                if _is_rebase_state(auto_run_path):
+                    continue  # git itself changes these during a rebase or cherry-pick
+                # A symlink cannot be mounted over, but its target can, if it still exists.
+                is_link = os.path.islink(auto_run_path)
+                with suppress(OSError):
+                    result.read_only.append(os.path.realpath(auto_run_path) if is_link else auto_run_path)
+
         def add_folder(path: str) -> tuple[str, ...]:
             folder = self._folders.get(path) or self._scan_folder(path)
             if folder.auto_run:
                 holding.add(path)
             for entry in folder.auto_run:
-                paths: Iterable[str] = (entry.path,)
                 if folded(entry.name) == REPOSITORY and entry.is_dir(follow_symlinks=False):
-                    result.pinned.append(entry.path)
-                    paths = _guarded_paths(entry.path, result.unlistable)
-                for auto_run_path in paths:
-                    result.paths.add(auto_run_path)
-                    if _is_rebase_state(auto_run_path):
-                        continue  # git itself changes these during a rebase or cherry-pick
-                    # A symlink cannot be mounted over, but its target can, if it still exists.
-                    is_link = os.path.islink(auto_run_path)
-                    with suppress(OSError):
-                        result.read_only.append(os.path.realpath(auto_run_path) if is_link else auto_run_path)
+                    add_repository(entry.path)
+                else:
+                    add_paths((entry.path,))
             result.unlistable += folder.unlistable
             return folder.subfolders
 
+        if all(os.path.lexists(os.path.join(root, name)) for name in ("HEAD", "objects", "refs")):
+            add_repository(root)  # a store outside of its work tree, or a repository without one
         queue = deque([(root, 0)])
         scanned: set[str] = set()
         while queue and len(scanned) < FOLDERS:
