@@ -239,7 +239,10 @@ class _CommandPolicy:
             for rule in self._rules_about(self._rules.ask, named_path):
                 question.add(f"{rule}: it names {named_path.path}", rule.source)
                 reads, edits = rule.governs(Access.READ), rule.governs(Access.WRITE)
-                self._lift_limits(question, named_path, reads=reads, edits=edits)
+                # A rule about all edits does not say that consent may open what can never be made writable otherwise.
+                is_in_workspace = is_inside(named_path.real_path, self._roots)
+                if rule.specifier is not None or is_in_workspace or self._paths.can_be_writable(named_path):
+                    self._lift_limits(question, named_path, reads=reads, edits=edits)
             for file in self._hidden.asked:  # also files that the rule reaches through a link
                 if contains(file.path, named_path.real_path) and named_path.real_path not in question.lifted.asked:
                     question.add(f"{file.reason}: it names {named_path.path}", file.setting)

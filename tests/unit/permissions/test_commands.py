@@ -389,6 +389,10 @@ deny  Edit              | echo x > new                          | X
 deny  Edit              | make >> src/a.py                      | X
 deny  Edit              | echo x > ~/notes/todo.txt             | X
 deny  write_file        | echo x > new                          | X
+ask   Edit              | echo x > /etc/hosts                   | X
+ask   Edit              | ls > /                                | X
+ask   Edit              | ls >> ~                               | X
+ask   Edit              | echo x > ~/notes/todo.txt             | ?w+
 deny  Edit              | make > /dev/null 2> /tmp/log          | ?w
 deny  Edit              | cat < src/a.py                        | r
 ask   Edit              | echo x > new                          | ?w+
