@@ -90,6 +90,7 @@ _WRAPPER_FLAGS = {
     "sudo": "-n -E -H -S -k -b -A -i -s", "doas": "-n -s", "setsid": "-w -f -c", "ionice": "-t",
     "xargs": "-0 -r -t -x --null --no-run-if-empty --verbose", "watch": "-b -c -d -e -g -t", "flock": "-n -s -x -u -o",
 }  # fmt: skip
+_CHDIR = re.compile(r"(?:-[0iv]*C|--chdir=?)(.*)", re.DOTALL)  # the option of `env` that changes the folder
 _OPERANDS = {"timeout": 1, "chroot": 1, "flock": 1}  # how many operands of its own the wrapper takes before the program
 _VARIABLE = re.compile(r"[A-Za-z_]\w*", re.ASCII)
 _SYSTEM_FOLDERS = ("", "/bin", "/usr/bin", "/usr/local/bin", "/sbin", "/usr/sbin")
@@ -262,6 +263,17 @@ def _programs_of_find(words: Words) -> Iterator[Words]:
             yield (*program,)
 
 
+def folders_of_env(words: Words) -> Iterator[str | None]:
+    """Yield the folders to which `env` changes before it runs a program."""
+    for current in programs_run_by(words, loosely=False):
+        if not current or plain_name(current[0] or "") != "env":
+            continue
+        at, _ = _skip_options(current, _WRAPPERS["env"].split(), _WRAPPER_FLAGS["env"].split())
+        for word, next_word in pairwise((*current[1:at], None)):
+            if word is not None and (option := _CHDIR.fullmatch(word)):
+                yield option[1] or next_word
+
+
 def _skip_options(words: Words, value_options: Sequence[str], flags: Sequence[str]) -> tuple[int, bool]:
     """Return the position after a wrapper's options, read as `getopt` does, and whether all of them are known."""
     at, is_known = 1, True
@@ -407,6 +419,9 @@ class _Reader:
         self.result.commands.append(SimpleCommand(_source(node), words, self._folder, known_words, shapes))
         if name in ("cd", "pushd"):
             target = words[1] if len(words) == 2 else None
+            # These variables decide to which folder `cd` changes, and so does an option.
+            if b"CDPATH" in self._source or (target and target[0] in ("~-+" if b"HOME" in self._source else "-+")):
+                target = None
             self._folder = None if target is None or self._folder is None else join(self._folder, target)
         readings = dict.fromkeys((with_input_of_xargs(shapes), known_words))
         for program_words in chain.from_iterable(programs_run_by(reading, loosely=True) for reading in readings):
