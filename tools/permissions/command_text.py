@@ -38,6 +38,8 @@ _COMMAND_STRING_OPTION = re.compile(
 _COMMAND_STRING_GROUP = re.compile(r"-[a-zA-Z]*c[a-zA-Z]+")  # the same option followed by other letters, such as `-cl`
 _COMMAND_STRING_PROGRAMS = ("flock", "script", "su")  # programs that pass the text after such an option to a shell
 SHELLS = frozenset(("sh", "bash", "rbash", "dash", "ash", "zsh", "ksh"))
+_SHELL_OPTION_WITH_VALUE = re.compile(r"[-+][a-zA-Z]*[oO][a-zA-Z]*|--rcfile|--init-file")
+_INPUT_OPTION = re.compile(r"-[a-zA-Z]*s[a-zA-Z]*")  # a shell's option to read commands from its input
 CONNECTIONS = ("/dev/tcp/", "/dev/udp/")  # in bash, a redirection to such a path opens a connection
 # Builtins that run text as code or change what a name means. The grammar does not show their effect
 _OPAQUE_BUILTINS = frozenset(("trap", "eval", "alias", "enable", "hash", "coproc", "compgen", "complete", "bind", "fc"))
@@ -484,11 +486,14 @@ class _Reader:
         if text:
             runs_more = not is_known(text) or text[0] == "-"
         elif name in SHELLS or name in ("source", "."):
-            is_about_shell = len(arguments) == 1 and arguments[0].startswith("--")  # `--version`, for example
+            is_about_shell = arguments in (("--version",), ("--help",))
+            at = 0
+            while at < len(arguments) and arguments[at].startswith(("-", "+")):
+                at += 1 if _SHELL_OPTION_WITH_VALUE.fullmatch(arguments[at]) is None else 2
+            options, file = arguments[:at], "".join(arguments[at : at + 1]) or ONE
             # The script may be unknown, or be provided by the command itself.
-            file = next((word for word in arguments if not word.startswith("-")), ONE)
-            options = takewhile(lambda word: word.startswith("-"), arguments)
-            is_unknown = not all(map(is_known, (file, *options))) or file.startswith(_PROVIDED_FOLDERS)
+            is_input = any(map(_INPUT_OPTION.fullmatch, options)) or file.startswith(_PROVIDED_FOLDERS)
+            is_unknown = is_input or not all(map(is_known, (file, *options)))
             # With `-n`, a shell only checks the script.
             file = "".join(arguments[1:2])
             is_check = (
@@ -504,6 +509,9 @@ class _Reader:
                 word[:2] in options and (len(word) > 2 or _PLAIN_NAME.fullmatch(next_word) is None)
                 for word, next_word in pairwise((*arguments, ""))
             )
+        elif name == "watch":  # passes its arguments to a shell as one text
+            value_options, flags = _LOOSE_WRAPPERS[name].split(), _WRAPPER_FLAGS[name].split()
+            runs_more = not all(map(is_known, words[_skip_options(words, value_options, flags)[0] :]))
         else:
             runs_more = name == "let"
         self.result.may_run_more = self.result.may_run_more or runs_more
@@ -623,7 +631,7 @@ def may_fit(pattern: str, shapes: Sequence[str], *, anywhere: bool) -> bool:
         # A word that may be none includes the space before it.
         for character in shape if at == 0 or shape[:1] == SEVERAL else f" {shape}":
             if character == SEVERAL:
-                states = every & -(states & -states)
+                states = every if anywhere else every & -(states & -states)
             elif character == ONE:
                 while (more := with_stars(states | (states & inside_word) << 1 & every)) != states:
                     states = more

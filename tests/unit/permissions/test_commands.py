@@ -425,6 +425,18 @@ def test_rules_hold_for_the_words_of_each_simple_command(project: Path, home: Pa
 
 
 @pytest.mark.requirement("commands.rules")
+def test_an_unknown_first_argument_of_git_may_be_an_option(project: Path) -> None:
+    for command in (
+        'git "$X" push --force',
+        'git -p "$X" push --force',
+        'git "$X" . push --force',
+        '"$G" -p push --force',
+    ):
+        assert judge(project, command, YOLO, deny=["Bash(git push --force *)"]).verdict is Verdict.ASK
+    assert judge(project, 'git "$X" origin', YOLO, deny=["Bash(git push --force *)"]).verdict is Verdict.ALLOW
+
+
+@pytest.mark.requirement("commands.rules")
 @each_of("mode", [DEFAULT, AUTO_EDIT, YOLO])
 def test_a_rule_about_all_edits_asks_about_a_redirection_in_every_mode_and_the_answer_counts(
     project: Path, mode: ApprovalMode
@@ -1307,6 +1319,22 @@ def test_a_wrapper_with_clear_options_is_covered_by_a_rule_for_the_program_after
                 "strace -f git push",
                 "uv run git push",
                 'X=push; /usr/bin/g"$Y" push',
+                'git "$X"="$Y" push',
+                '"$G" --no-pager push',
+                'g"$X"t -C . p"$Y"',
+                '"$W" git -C . push',
+                '"$W" -n 5 $X',
+                "strace -f git --no-pager push",
+                "echo git push | bash --norc",
+                "echo git push | bash -o errexit",
+                "echo git push | bash -euo pipefail",
+                "echo git push | bash +e",
+                "echo git push | bash -s x",
+                "bash +e \"$C\" 'git push'",
+                "watch 'git $X'",
+                'watch "git $X"',
+                "X='git push'; watch \"$X\"",
+                'ssh host "cd x; git $X"',
             )
         ),
         *(
@@ -1333,6 +1361,12 @@ def test_a_wrapper_with_clear_options_is_covered_by_a_rule_for_the_program_after
                 'mv "$A" "$B"',
                 '"$V/bin/python" -m x',
                 "git commit -m 'stop the git push'",
+                'git commit -m "add $X"',
+                "git commit -m 'docs: explain git push'",
+                'watch -n "$N" ls',
+                "bash --version",
+                "bash -euo pipefail x.sh",
+                "strace -f git -C push log",
                 "git stash push",
                 "grep -rn 'git push' .",
                 "echo git push",
