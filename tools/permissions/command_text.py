@@ -94,6 +94,7 @@ _WRAPPER_FLAGS = {
 }  # fmt: skip
 _CHDIR = re.compile(r"(?:-[0iv]*C|--chdir=?)(.*)", re.DOTALL)  # the option of `env` that changes the folder
 _OPERANDS = {"timeout": 1, "chroot": 1, "flock": 1}  # how many operands of its own the wrapper takes before the program
+_MAYBE_EMPTY = re.compile(rf"-\w+{ONE}+")  # an option whose attached value may be empty, as in `-f"$X"`
 _VARIABLE = re.compile(r"[A-Za-z_]\w*", re.ASCII)
 _SYSTEM_FOLDERS = ("", "/bin", "/usr/bin", "/usr/local/bin", "/sbin", "/usr/sbin")
 # The longest beginning of a line whose quotes are closed, without characters that may change how the rest is read
@@ -233,8 +234,11 @@ def programs_run_by(words: Words, *, loosely: bool) -> Iterator[Words]:
         # Bash may split an unknown word into several, or drop it, so the words after it may have other meanings. In
         # quotes, it stays one word, but as an option of `env` it may run something (`-S`) or change the folder (`-C`).
         is_clear = is_clear and not any(word is None or SEVERAL in word for word in current[:at])
-        is_clear = is_clear and not (name == "env" and any(ONE in (word or "") for word in current[:operands_at]))
-        operands = "".join(word or ONE for word in current[operands_at:at])
+        texts = [word or ONE for word in current]
+        is_clear = is_clear and not (name == "env" and any(ONE in text for text in texts[:operands_at]))
+        # After an option that takes any value, an attached value that is empty makes the next word its value.
+        is_clear = is_clear and not (name in ("time", "exec") and any(map(_MAYBE_EMPTY.fullmatch, texts[:operands_at])))
+        operands = "".join(texts[operands_at:at])
         if name == "timeout" and operands[:1] == ONE:  # it may be an option
             is_clear = is_clear and _NO_OPERAND.fullmatch("".join(filter(None, current[at : at + 1]))) is not None
         program = current[at] if at < len(current) else ""

@@ -1192,6 +1192,9 @@ def test_in_yolo_nothing_is_asked_because_of_agent_ignore_files(copy: Path) -> N
         'timeout -"$T" 5 pytest',
         'nice "$N" pytest',
         'nohup "$X" pytest',
+        '\\time -f"$X" pytest touch',
+        '\\time -vo"$X" pytest touch',
+        'exec -a"$X" pytest touch',
         "env A={b,c} pytest",
         "{env,pytest} touch",
     ],
@@ -1227,6 +1230,9 @@ def test_a_wrapper_with_unclear_options_is_not_covered_by_a_rule_for_the_program
         'timeout --signal="$S" 10 pytest',
         'nice -n "$N" pytest',
         'stdbuf -o"$X" pytest',
+        '\\time -f "$X" pytest',
+        '\\time -f"%e $X" pytest',
+        'exec -a "$X" pytest',
     ],
 )
 def test_a_wrapper_with_clear_options_is_covered_by_a_rule_for_the_program_after_it(
