@@ -81,6 +81,7 @@ from tools.text.file_names import shown_path
 
 # Git commands that need consent, because they change git's settings, which are read-only for all other commands
 _GIT_CHANGES_SETTINGS = ("config", "remote", "submodule", "worktree")
+_GIT_OPTION = re.compile(rf"-[CcpP]\Z|--|{ONE}")  # how an option before git's subcommand begins
 _RUNS_MORE = "bash may run more than the command's words show"
 _NAME_ITS_FOLDER = (
     "Write to the workspace or /tmp. Or name the file's folder in the command, unless that folder belongs to the "
@@ -787,7 +788,9 @@ def _rule_that_may_be_about(command: SimpleCommand, rules: Sequence[Rule], *, is
         *_, name = re.split(f"[{ONE}{SEVERAL}]", shapes[0])  # an unknown folder may be part of the program's name
         mark = SEVERAL if SEVERAL in shapes[0] else "" if is_known(shapes[0]) or "/" in name else ONE
         readings = [(mark + os.path.basename(name), *shapes[1:])]
-        if may_fit("git", readings[0][:1], anywhere=False):
+        if readings[0][0] == "git" or (
+            may_fit("git", readings[0][:1], anywhere=False) and _GIT_OPTION.match("".join(shapes[1:2]))
+        ):
             readings += (("git", *rest) for rest in _without_git_options(shapes[1:]))
         literal = tuple(shape if is_known(shape) and " " not in shape else "" for shape in shapes)
         literal_readings = [literal]

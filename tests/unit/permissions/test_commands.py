@@ -1366,6 +1366,8 @@ def test_a_wrapper_with_clear_options_is_covered_by_a_rule_for_the_program_after
                 'env A="$B" pytest',
                 'mv "$A" "$B"',
                 '"$V/bin/python" -m x',
+                '"$PY" -m "$M"',
+                '"$CMD" -f "$X" out',
                 "git commit -m 'stop the git push'",
                 'git commit -m "add $X"',
                 "git commit -m 'docs: explain git push'",
