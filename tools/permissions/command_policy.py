@@ -241,10 +241,7 @@ class _CommandPolicy:
             for rule in self._rules_about(self._rules.ask, named_path):
                 question.add(f"{rule}: it names {named_path.path}", rule.source)
                 reads, edits = rule.governs(Access.READ), rule.governs(Access.WRITE)
-                # A rule about all edits does not say that consent may open what can never be made writable otherwise.
-                is_in_workspace = is_inside(named_path.real_path, self._roots)
-                if rule.specifier is not None or is_in_workspace or self._paths.can_be_writable(named_path):
-                    self._lift_limits(question, named_path, reads=reads, edits=edits)
+                self._lift_limits(question, named_path, reads=reads, edits=edits)
             for file in self._hidden.asked:  # also files that the rule reaches through a link
                 if contains(file.path, named_path.real_path) and named_path.real_path not in question.lifted.asked:
                     question.add(f"{file.reason}: it names {named_path.path}", file.setting)
@@ -266,10 +263,16 @@ class _CommandPolicy:
         return question
 
     def _lift_limits(self, question: _Question, named_path: NamedPath, *, reads: bool, edits: bool) -> None:
-        """If a path exists or is in the workspace, let consent open it and lift the limits of ask rules about it."""
+        """If a path exists or is in the workspace, let consent open it and lift the limits of ask rules about it.
+
+        No consent makes system folders writable, or folders that contain the home folder or a workspace folder.
+        """
         path = named_path.real_path
+        can_be_written = is_inside(path, self._roots) or self._paths.can_be_writable(named_path)
+        if named_path.is_written and not can_be_written:
+            return
         if is_inside(path, self._roots) or os.path.lexists(path):
-            to_write = not self._is_reading or named_path.is_written
+            to_write = (not self._is_reading or named_path.is_written) and can_be_written
             (question.writable if to_write else question.seen)[path] = None
             if reads:
                 question.lifted.asked.add(path)

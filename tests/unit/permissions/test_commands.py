@@ -392,6 +392,8 @@ deny  write_file        | echo x > new                          | X
 ask   Edit              | echo x > /etc/hosts                   | X
 ask   Edit              | ls > /                                | X
 ask   Edit              | ls >> ~                               | X
+ask   Edit(//**)        | ls > /                                | X
+ask   Edit(//etc/**)    | echo x > /etc/hosts                   | X
 ask   Edit              | echo x > ~/notes/todo.txt             | ?w+
 deny  Edit              | make > /dev/null 2> /tmp/log          | ?w
 deny  Edit              | cat < src/a.py                        | r
@@ -422,6 +424,15 @@ def test_rules_hold_for_the_words_of_each_simple_command(project: Path, home: Pa
     lists = {key: [rule.strip()]}
     verdict = outcome(project, command.strip(), home=home, **lists)  # pyright: ignore[reportArgumentType]
     assert verdict == expected.strip()
+
+
+@pytest.mark.requirement("commands.rules")
+@each_of("rule", ["Edit(~/**)", "Read(~/**)", "Read(//**)"])
+def test_consent_because_of_a_rule_does_not_make_the_home_writable(project: Path, home: Path, rule: str) -> None:
+    permission = judge(project, f"chmod -R 700 {home}", home=home, ask=[rule])
+    assert permission.verdict is Verdict.ASK
+    assert permission.view is not None
+    assert str(home) not in permission.view.writable
 
 
 @pytest.mark.requirement("commands.rules")
