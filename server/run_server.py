@@ -72,12 +72,12 @@ def serve(report: SettingsReport, transport: Transport, watchdog: Watchdog) -> i
 
         issuer = read_issuer(settings.http.oauth, os.environ)
     replica = network_replica(settings)
-    if replica.seal_keys and not replica.store.is_shared:
+    if replica.seal_keys and replica.shared_store is None:
         logger.warning(
             "http.stateKeys are set but store.url is memory:, so an answer is valid only on the replica that asked the "
             "question. Set store.url to a store that the replicas share, or remove the keys"
         )
-    if replica.store.is_shared and not replica.seal_keys:
+    if replica.shared_store is not None and not replica.seal_keys:
         logger.warning(
             "store.url is set but http.stateKeys are not, so replicas share only call rates and notifications of "
             "changed lists. Set a key"

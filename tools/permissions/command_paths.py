@@ -16,7 +16,7 @@ from tools.files.path_opener import real_path
 from tools.files.workspace import SCRATCH_NAME, Workspace, contains, is_inside
 from tools.machine.cached_properties import cached_property
 from tools.permissions.command_lists import changes_scratch_alone, is_reader, remote_of, without_git_options
-from tools.permissions.command_text import CONNECTIONS, CommandText, SimpleCommand
+from tools.permissions.command_text import CONNECTIONS, CommandText, SimpleCommand, folders_of_env
 from tools.permissions.protected_files import why_protected
 from tools.permissions.repositories import local_remotes, why_protected_at
 
@@ -123,8 +123,11 @@ class CommandPaths:
 
     def is_of_workspace(self, command: SimpleCommand) -> bool:
         """True if a rule can allow a simple command: it works in the workspace, and nothing uses files in `/tmp`."""
-        folder = self.absolute(".", command.folder)
-        return folder is not None and is_inside(os.path.realpath(folder), self._roots) and not self.names_scratch
+        folders = (".", *folders_of_env(command.words))
+        paths = [self.absolute(folder, command.folder) for folder in folders]
+        return not self.names_scratch and all(
+            path is not None and is_inside(os.path.realpath(path), self._roots) for path in paths
+        )
 
     @cached_property
     def names_scratch(self) -> bool:

@@ -391,6 +391,12 @@ deny  Edit              | echo x > new                          | X
 deny  Edit              | make >> src/a.py                      | X
 deny  Edit              | echo x > ~/notes/todo.txt             | X
 deny  write_file        | echo x > new                          | X
+ask   Edit              | echo x > /etc/hosts                   | X
+ask   Edit              | ls > /                                | X
+ask   Edit              | ls >> ~                               | X
+ask   Edit(//**)        | ls > /                                | X
+ask   Edit(//etc/**)    | echo x > /etc/hosts                   | X
+ask   Edit              | echo x > ~/notes/todo.txt             | ?w+
 deny  Edit              | make > /dev/null 2> /tmp/log          | ?w
 deny  Edit              | cat < src/a.py                        | r
 ask   Edit              | echo x > new                          | ?w+
@@ -420,6 +426,27 @@ def test_rules_hold_for_the_words_of_each_simple_command(project: Path, home: Pa
     lists = {key: [rule.strip()]}
     verdict = outcome(project, command.strip(), home=home, **lists)  # pyright: ignore[reportArgumentType]
     assert verdict == expected.strip()
+
+
+@pytest.mark.requirement("commands.rules")
+@each_of("rule", ["Edit(~/**)", "Read(~/**)", "Read(//**)"])
+def test_consent_because_of_a_rule_does_not_make_the_home_writable(project: Path, home: Path, rule: str) -> None:
+    permission = judge(project, f"chmod -R 700 {home}", home=home, ask=[rule])
+    assert permission.verdict is Verdict.ASK
+    assert permission.view is not None
+    assert str(home) not in permission.view.writable
+
+
+@pytest.mark.requirement("commands.rules")
+def test_an_unknown_first_argument_of_git_may_be_an_option(project: Path) -> None:
+    for command in (
+        'git "$X" push --force',
+        'git -p "$X" push --force',
+        'git "$X" . push --force',
+        '"$G" -p push --force',
+    ):
+        assert judge(project, command, YOLO, deny=["Bash(git push --force *)"]).verdict is Verdict.ASK
+    assert judge(project, 'git "$X" origin', YOLO, deny=["Bash(git push --force *)"]).verdict is Verdict.ALLOW
 
 
 @pytest.mark.requirement("commands.rules")
@@ -997,6 +1024,17 @@ def test_a_command_that_is_too_large_or_too_deep_to_parse_is_asked_about(project
         ("npm test -- --outdir=/tmp/of-no-other-program", "?w"),
         ("cd /tmp && npm test", "?w"),
         ("cd ~/notes && npm test", "?w+"),
+        ("cd - && npm test", "?w"),
+        ("cd -- && npm test", "?w"),
+        ("CDPATH=~; cd notes && npm test", "?w"),
+        ("CDPATH=~ cd src && npm test", "?w"),
+        ("HOME=/x; cd ~/project && npm test", "?w"),
+        ("cd ~/project && npm test", "w"),
+        ("env -C src npm test", "w"),
+        ("env -C .. npm test", "?w+"),
+        ("env -iC/var npm test", "?w+"),
+        ("env --chdir=/var npm test", "?w+"),
+        ('env --chdir "$X" npm test', "?w"),
         ('cd "$X" && npm test', "?w"),
         ("npm test --prefix /tmp", "?w"),
         ("npm test --prefix=/tmp/made", "?w"),
@@ -1301,6 +1339,9 @@ def test_in_yolo_nothing_is_asked_because_of_agent_ignore_files(copy: Path) -> N
         'timeout -"$T" 5 pytest',
         'nice "$N" pytest',
         'nohup "$X" pytest',
+        '\\time -f"$X" pytest touch',
+        '\\time -vo"$X" pytest touch',
+        'exec -a"$X" pytest touch',
         "env A={b,c} pytest",
         "{env,pytest} touch",
     ],
@@ -1336,6 +1377,9 @@ def test_a_wrapper_with_unclear_options_is_not_covered_by_a_rule_for_the_program
         'timeout --signal="$S" 10 pytest',
         'nice -n "$N" pytest',
         'stdbuf -o"$X" pytest',
+        '\\time -f "$X" pytest',
+        '\\time -f"%e $X" pytest',
+        'exec -a "$X" pytest',
     ],
 )
 def test_a_wrapper_with_clear_options_is_covered_by_a_rule_for_the_program_after_it(
@@ -1428,6 +1472,22 @@ def test_a_wrapper_with_clear_options_is_covered_by_a_rule_for_the_program_after
                 "strace -f git push",
                 "uv run git push",
                 'X=push; /usr/bin/g"$Y" push',
+                'git "$X"="$Y" push',
+                '"$G" --no-pager push',
+                'g"$X"t -C . p"$Y"',
+                '"$W" git -C . push',
+                '"$W" -n 5 $X',
+                "strace -f git --no-pager push",
+                "echo git push | bash --norc",
+                "echo git push | bash -o errexit",
+                "echo git push | bash -euo pipefail",
+                "echo git push | bash +e",
+                "echo git push | bash -s x",
+                "bash +e \"$C\" 'git push'",
+                "watch 'git $X'",
+                'watch "git $X"',
+                "X='git push'; watch \"$X\"",
+                'ssh host "cd x; git $X"',
             )
         ),
         *(
@@ -1453,7 +1513,15 @@ def test_a_wrapper_with_clear_options_is_covered_by_a_rule_for_the_program_after
                 'env A="$B" pytest',
                 'mv "$A" "$B"',
                 '"$V/bin/python" -m x',
+                '"$PY" -m "$M"',
+                '"$CMD" -f "$X" out',
                 "git commit -m 'stop the git push'",
+                'git commit -m "add $X"',
+                "git commit -m 'docs: explain git push'",
+                'watch -n "$N" ls',
+                "bash --version",
+                "bash -euo pipefail x.sh",
+                "strace -f git -C push log",
                 "git stash push",
                 "grep -rn 'git push' .",
                 "echo git push",
