@@ -73,12 +73,12 @@ def serve(report: SettingsReport, transport: Transport, watchdog: Watchdog) -> i
 
         issuer = read_issuer(settings.http.oauth, os.environ)
     replica = network_replica(settings)
-    if replica.seal_keys and not replica.store.is_shared:
+    if replica.seal_keys and replica.shared_store is None:
         logger.warning(
             "http.stateKeys are set but store.url is memory:, so an answer is valid only on the replica that asked the "
             "question. Set store.url to a store that the replicas share, or remove the keys"
         )
-    if replica.store.is_shared and not replica.seal_keys:
+    if replica.shared_store is not None and not replica.seal_keys:
         logger.warning(
             "store.url is set but http.stateKeys are not, so replicas share only call rates and notifications of "
             "changed lists. Set a key"
@@ -179,7 +179,7 @@ def run_in_app(report: SettingsReport, work: Callable[[App], Awaitable[int]], re
     """Run a terminal command in a server of its own, which serves no other client."""
 
     async def run() -> int:
-        app = App(report, "stdio", replica=replica)
+        app = App(report, "stdio", replica=replica, keeps_tmp=False)
         async with app.running():
             return await work(app)
 

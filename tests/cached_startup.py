@@ -27,7 +27,7 @@ _probe = BubblewrapConfinement._probe  # pyright: ignore[reportPrivateUsage]
 
 
 def cache_probes(folder: str) -> None:
-    """Make this process and its forks try bubblewrap only once: a try starts Python twice.
+    """Make this process and its forks try bubblewrap only once: a try sets up two sandboxes.
 
     Args:
         folder: Where successful tries are recorded. Processes with the same folder share them.

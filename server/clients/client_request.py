@@ -2,7 +2,8 @@
 
 The owner of a client's state is its principal. For a token that the settings define, the principal is the token's name.
 For an access token, it is the issuer and subject, regardless of the client program, so a person has the same state in
-all programs. Rights belong to the token, so the same person may have fewer rights in one program than in another.
+all programs. Rights belong to the token, so the same person may have fewer rights in one program than in another. A
+session can be used with any token of the same person and program that has the same scopes.
 """
 
 from __future__ import annotations
@@ -53,9 +54,9 @@ class Principal:
     ends: float = math.inf  # when the token expires, in seconds since the epoch
 
     @property
-    def owner(self) -> tuple[str | None, ...]:
-        """The owner of a session."""
-        return self.client_id or self.unique_name, self.issuer, self.subject
+    def owner(self) -> tuple[object, ...]:
+        """The owner of a session. With other scopes, its open questions could be answered beyond a token's rights."""
+        return self.client_id or self.unique_name, self.issuer, self.subject, self.rights.scopes
 
     @property
     def seconds_left(self) -> float:

@@ -67,6 +67,9 @@ def lock(report: SettingsReport, action: LockAction, names: Sequence[str], *, as
         tools = [name for name in names if name not in app.pool.by_alias]
         await connect(app, app.pool.upstreams if tools or not names else servers)
         code, only = 0, servers or None
+        for tool in app.registry.get_all_tools():
+            if isinstance(tool, BlockedMCPTool) and not as_json and tool.alias in {server.alias for server in servers}:
+                show(visible(without_gaps(tool.words)), "")
         if servers or not names:
             code = await compare_servers(app, source, lock_file, only, action, as_json=as_json, is_sure=is_sure)
         return await approve_tools(app, source.path, tools, is_sure=is_sure) or code if tools else code

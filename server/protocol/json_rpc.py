@@ -277,6 +277,7 @@ class Unreadable:
 
     identity: AnyId | None  # the id; `None` if invalid or unknown
     is_answer: bool  # whether it is meant as a response to this server's request, and so must not be answered
+    is_empty_answer: bool = False  # whether it is a response in all but its result or error
 
 
 def read_unreadable(line: bytes) -> Unreadable | None:
@@ -296,7 +297,9 @@ def read_unreadable(line: bytes) -> Unreadable | None:
     identity = fields["id"]
     if not isinstance(identity, str | int | float) or isinstance(identity, bool) or identity != identity:  # noqa: PLR0124 - NaN
         identity = None
-    return Unreadable(identity, is_answer="method" not in fields and bool({"result", "error"} & fields.keys()))
+    has_method, has_outcome = "method" in fields, bool({"result", "error"} & fields.keys())
+    is_empty_answer = not has_method and not has_outcome and fields.get("jsonrpc") == "2.0"
+    return Unreadable(identity, has_outcome and not has_method, is_empty_answer)
 
 
 class ReadyList(list[Any]):

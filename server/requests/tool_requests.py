@@ -285,7 +285,7 @@ class ToolRequests:
                 has_answer = is_resumed or QUESTION_KEY in as_mapping(params.get("inputResponses"))
                 outcome = await self.runner.run(call, context, confirmer, has_answer=has_answer)
             if owner is not None and isinstance(context, CallContext) and context.protocol_errors:
-                raise protocol_error(context.protocol_errors[0], owner.alias)
+                raise protocol_error(context.protocol_errors[0], owner.alias, exchange)
         except ToolNotRegisteredError:
             outcome = ToolResult.failed(await self._missing_error(call.name, owner, rights_of(ctx)))
         except ToolError as error:

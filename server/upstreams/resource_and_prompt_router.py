@@ -235,6 +235,7 @@ class ResourceAndPromptRouter:
                 question_seconds=self._question_seconds,
                 observer_of=self._dependencies.observer_of,
                 folders_of=self._dependencies.folders_of,
+                why_denied=self._dependencies.why_denied,
             ),
             stored_lists,
         )
@@ -516,7 +517,7 @@ class ResourceAndPromptRouter:
             else:
                 self.watching.unsubscribe(route, exchange)
         except (RelayError, ToolError, TimeoutError) as error:
-            raise protocol_error_for(error, route.upstream.alias) from None
+            raise protocol_error_for(error, route.upstream.alias, exchange) from None
         return {}
 
     async def _find_or_wait(self, find: Callable[[Any], Result | None], name: Any) -> Result | None:

@@ -312,6 +312,6 @@ if __name__ == "__main__":
     os.chdir("/")
     if sys.platform != "win32" and os.geteuid() == 0 and not KEEPS_RIGHTS:
         become_nobody()
-        # The interpreter for the probe. This user may not be able to read the current one.
+        # The interpreter for the broker. This user may not be able to read the current one.
         sys.executable, sys.prefix, sys.base_prefix = "/usr/bin/python3", "/usr", "/usr"
     anyio.run(main)

@@ -451,6 +451,7 @@ def test_no_right_of_root_is_left_and_none_can_be_gained(ground: Ground) -> None
 @pytest.mark.requirement("landlock.probe")
 def test_the_probe_succeeds_and_leaves_nothing(started: Runner, tmp_path: Path) -> None:
     del tmp_path
+    started.ask(ask="failure")  # starts the broker
     before = started.ask(ask="descriptors")
     assert started.ask(ask="failure") == {"failure": None}
     assert started.ask(ask="descriptors") == before

@@ -29,6 +29,8 @@ from tools.shell.command_environment import command_environment
 from tools.shell.sandbox.auto_run_guard import READ_BYTES
 from tools.shell.sandbox.bubblewrap import BubblewrapConfinement
 from tools.shell.sandbox.credential_masks import (
+    HOME_PLACES,
+    MOVED,
     SEARCHED_FILE_BYTES,
     included_settings,
     keeps_secret,
@@ -308,6 +310,12 @@ async def test_files_are_hidden_where_environment_variables_of_the_server_move_t
     monkeypatch.setenv(variable, ":".join(str(home / path) for path in place.split(":")))
     result = await run_in_sandbox(home, f"cat ~/{name}; grep -rs hush ~; true", root)
     assert "hush" not in result.output
+
+
+@pytest.mark.requirement("sandbox.secrets")
+def test_every_variable_that_moves_files_stands_for_known_places() -> None:
+    folders = {place[:at] for place in HOME_PLACES for at, character in enumerate(place) if character == "/"}
+    assert set(MOVED.values()) - {*HOME_PLACES, *folders, ""} == set()
 
 
 @pytest.mark.requirement("sandbox.secrets")

@@ -290,6 +290,8 @@ def do_deed(deed: str, message: Json, answer: Json, mouth: Mouth) -> Json | None
             return None
         case ("null", _, _):
             return {"id": identity, "result": None}
+        case ("empty", _, _):
+            return {"id": identity}
         case ("odd-result", _, _):
             return {"id": identity, "result": {"content": 5, "isError": "x", "_meta": 7, "structuredContent": [1]}}
         case ("odd-greeting", _, _):

@@ -157,3 +157,20 @@ async def test_a_lock_has_one_holder_at_a_time_and_can_be_taken_only_after_it_ex
     assert await second.lock(*KEY) is None
     await release_of_first()
     assert await second.lock(*KEY) is not None
+
+
+@pytest.mark.requirement("login.issuer")
+async def test_the_authorization_server_of_a_client_is_shared_encrypted_and_survives_a_change_of_keys(
+    open_logins: Opener, tmp_path: Path
+) -> None:
+    resource, issuer = "https://up.example/mcp", "https://auth.example"
+    first = open_logins(OLD)
+    assert await first.issuer_of(resource, "us") is None
+    await first.set_issuer(resource, "us", issuer)
+    assert await open_logins(OLD).issuer_of(resource, "other") is None
+    assert await open_logins(NEW, OLD).issuer_of(resource, "us") == issuer
+    assert await open_logins(NEW).issuer_of(resource, "us") == issuer
+    with pytest.raises(TokenStoreError, match=r"oauth\.issuer"):
+        await first.issuer_of(resource, "us")
+    assert await first.all() == []
+    assert issuer.encode() not in (tmp_path / "store.db").read_bytes()

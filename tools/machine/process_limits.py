@@ -59,9 +59,8 @@ def start_thread(work: Callable[[], None]) -> None:
 def share_arenas() -> None:
     """Let all threads share two memory arenas, unless the environment tunes the allocator.
 
-    Must be called before threads start. By default, glibc gives each thread its own arena with 64 MB of address space.
-    A busy server with eight threads then holds 12 MB more, scattered over its arenas, and its memory use takes longer
-    to level off.
+    Must be called before threads start. By default, glibc gives each thread its own arena. After 500 mixed calls, a
+    server then held 2 to 9 MB more if 8 calls ran at a time, and 20 to 41 MB more with 32.
     """
     settings = os.environ.get("MALLOC_ARENA_MAX", "") + os.environ.get("GLIBC_TUNABLES", "")
     if sys.platform != "linux" or settings:

@@ -20,7 +20,7 @@ from functools import partial
 
 import anyio
 
-from tools.contract.command_views import CommandSite, Engine
+from tools.contract.command_views import CommandSite, Engine, Network
 from tools.contract.limits import Progress
 from tools.contract.tool_errors import (
     NOTHING_DONE,
@@ -68,25 +68,6 @@ _STARTUP_FILES = frozenset({"BASH_ENV", "ENV"})  # variables that name a file fo
 STARTER_LOST = (
     "The process that starts programs died, and it is unknown whether the {} had started. Check before you try again."
 )
-_WHY_NO_COMMAND = {
-    errno.ENOENT: "the folder, the shell or the sandbox's program does not exist; give a folder that "
-    "list_directory shows, or tell the user",
-    errno.ENOTDIR: "its working directory is not a folder; give a folder as directory",
-    errno.EACCES: "this server has no access to the command's folder, the shell or the sandbox's program; give another "
-    "folder as directory, or ask the user",
-    errno.E2BIG: "the command is too long for the operating system; write it to a script and run that",
-    errno.EINVAL: "the command, its folder or one of its environment variables (shell.env) contains an invalid "
-    "character (NUL or a lone surrogate); write that character as an escape, as in printf '\\x00'",
-    errno.ENOSYS: "commands cannot run on this system; use the file tools, or ask the user to run it",
-}
-_WHY_NO_PROGRAM = {
-    errno.ENOENT: "it, or the interpreter that it names, does not exist",
-    errno.EACCES: "this server has no permission to execute it",
-    errno.ENOEXEC: "it is not a program",
-    errno.E2BIG: "its arguments are too long for the operating system",
-    errno.EINVAL: "an argument contains an invalid character such as NUL",
-    errno.ENOSYS: "programs cannot run on this system",
-}
 
 
 class StartQueue:
@@ -296,6 +277,7 @@ class FinishedCommand:
     left_running: tuple[int, ...] = ()  # ids of processes that the command left running
     # The job of these processes; `None` if there are none, or if no job was possible and they were stopped
     job: Job | None = None
+    online_jobs: tuple[str, ...] = ()  # the client's running jobs with network access
 
 
 class CommandRunner(Runner):
@@ -363,7 +345,9 @@ class CommandRunner(Runner):
                 if job is None:
                     await running.end()
                     await running.close()
-        return FinishedCommand(request, running, ending, status, shown_output, seconds, left_running, job)
+        others = (other for other in (jobs.running() if jobs is not None else ()) if other is not job)
+        online = tuple(other.id for other in others if other.running.confined_command.network is Network.HOST)
+        return FinishedCommand(request, running, ending, status, shown_output, seconds, left_running, job, online)
 
     async def start_job(self, request: CommandRequest, jobs: JobTable) -> Job:
         """Start a command in the background, and watch it for a moment. Raises the same errors as `run`."""
@@ -385,14 +369,14 @@ class CommandRunner(Runner):
 
     async def _start_command(self, request: CommandRequest) -> RunningProgram:
         def refusal(number: int) -> ToolError:
-            name = errno.errorcode.get(number, str(number))
-            refused_program = "the sandbox's program" if confined_command.engine is Engine.BUBBLEWRAP else "it"
-            fallback = (
-                f"the operating system refused to start {refused_program} ({name}); try once more, and if it fails "
-                "again, tell the user"
+            reason = (
+                "commands cannot run on this system. Use the file tools, or ask the user to run it."
+                if number == errno.ENOSYS
+                else f"{os.strerror(number)}. Give an existing directory, put a long command into a script, write "
+                "unusual characters as escapes such as printf '\\x00', or tell the user."
             )
-            message = f"The command was not started: {_WHY_NO_COMMAND.get(number, fallback)}."
-            return ToolError(ToolErrorType.SHELL_EXECUTE_ERROR, message if number else STARTER_LOST.format("command"))
+            message = f"The command was not started: {reason}" if number else STARTER_LOST.format("command")
+            return ToolError(ToolErrorType.SHELL_EXECUTE_ERROR, message)
 
         shell = find_program("bash", self._environment.get("PATH", ""), request.roots) or POSIX_SHELL
         limits = await THREADS.run(default_limits)
@@ -443,8 +427,11 @@ class ProgramRunner(Runner):
             if not number:
                 return ToolError(ToolErrorType.EXECUTION_FAILED, STARTER_LOST.format("program"))
             name = one_line(os.path.basename(request.argv[0]))
-            reason = _WHY_NO_PROGRAM.get(number, "the operating system refused to start it")
-            message = f"The program '{name}' was not started: {reason}. Tell the user if it keeps failing."
+            reason = "programs cannot run on this system" if number == errno.ENOSYS else os.strerror(number)
+            message = (
+                f"The program '{name}' was not started: {reason}. If it keeps failing, tell the user to check it and "
+                "the interpreter in its first line."
+            )
             return ToolError(ToolErrorType.EXECUTION_FAILED, message)
 
         deadline = time.monotonic() + request.timeout_seconds

@@ -18,7 +18,7 @@ from collections.abc import Awaitable, Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal, cast
 
-from server.protocol.json_rpc import Json, as_mapping
+from server.protocol.json_rpc import Json, as_list, as_mapping
 from server.settings.settings_files import LOCK_NAME
 from server.upstreams.catalog.lock_file import COMMAND, WATCHED, ToolBlock
 from server.upstreams.catalog.published_names import full_name, is_changed, rule_name
@@ -126,6 +126,9 @@ def digest_of(definition: Mapping[str, Any]) -> str:
 CLAIMED_KEY = "coretools-mcp/claimedAnnotations"
 """The `_meta` key under which an untrusted upstream's own annotations are published."""
 
+MAX_DATA_CHARS = 100  # how much of an icon's `data:` address a person sees before an approval
+# The fields of a tool that have a heading of their own in the text before an approval
+_SHOWN_SEPARATELY = frozenset({"name", "description", "inputSchema", "outputSchema", "annotations"})
 _HEADER_NAME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]{1,200}")
 """A token (RFC 9110, 5.6.2); the length limit is this server's own."""
 
@@ -403,7 +406,21 @@ class BlockedMCPTool(DiscoveredMCPTool):
             parts += ["Its results now:", json.dumps(definition["outputSchema"], indent=1, ensure_ascii=False)]
         if "annotations" in definition:
             parts.append(f"Its annotations now: {json.dumps(definition['annotations'], ensure_ascii=False)}")
+        others = {key: value for key, value in definition.items() if key not in _SHOWN_SEPARATELY}
+        if icons := as_list(others.get("icons")):
+            others["icons"] = [_with_short_source(icon) for icon in icons]
+        if others:
+            parts.append(f"Its other fields now: {json.dumps(others, ensure_ascii=False)}")
+        parts.append("Later, only a new description, new arguments or results, or a claim of less risk block it again.")
         return "\n".join(parts)
+
+
+def _with_short_source(icon: Any) -> Any:
+    """Return an icon without the content of a `data:` address, which nobody can read."""
+    source = as_mapping(icon).get("src")
+    if not isinstance(source, str) or len(source) <= MAX_DATA_CHARS or source[:5].lower() != "data:":
+        return icon
+    return {**icon, "src": f"{source[:MAX_DATA_CHARS]}... ({len(source)} characters)"}
 
 
 def app_links(tool: Mapping[str, Any]) -> Iterator[str]:

@@ -144,6 +144,7 @@ class ClientSessions:
             partial(upstream.resource_updated, session_key=key),  # updates go only to this client
             client=exchange.outside_request(),
             observer=observer_of and observer_of(upstream.alias, entry),
+            why_denied=self.audience.why_denied,
         )
         self.tasks.start_soon(
             self._run_session, key, slot, transport, options, exchange, name=f"session with {upstream.alias}"

@@ -48,6 +48,7 @@ from server.upstreams.wire.json_rpc_channel import (
 )
 from server.upstreams.wire.upstream_transports import Transport, transports_to
 from tools.contract.tool_errors import ToolError, ToolErrorType
+from tools.permissions.permission_policy import Rights
 from tools.permissions.tool_names import BETWEEN
 
 if TYPE_CHECKING:
@@ -168,7 +169,9 @@ class LoginNeededError(ToolError):
             message += f" If it needs a token instead, the operator can set one. {WAYS_TO_AUTHENTICATE}"
         super().__init__(ToolErrorType.UPSTREAM_UNAVAILABLE, message)
         self.login = login
-        self.rejected_header = login.latest_header  # the `Authorization` header that was not sufficient, if any
+        # The `Authorization` header that was not sufficient, if any. Without a challenge, the latest header is from a
+        # login that was completed after the server refused.
+        self.rejected_header = None if login.challenge is None else login.latest_header
 
 
 # Returns the workspace folders of a client or, for `None`, those that apply to all clients
@@ -188,6 +191,8 @@ class Audience:
     folders_of: FoldersOf
     observer_of: Callable[[str, UpstreamSettings], Observer] | None = None
     """Creates the observer for a session's requests, from the upstream's alias and entry."""
+    why_denied: Callable[[str, Rights], str] = lambda _alias, _rights: ""
+    """Returns why a server is hidden from clients with these rights; empty if it is visible."""
 
 
 class Upstream:
@@ -334,6 +339,7 @@ class Upstream:
             is_shared=not audience.is_one,
             client=audience.client,
             observer=audience.observer_of and audience.observer_of(self.alias, self.entry),
+            why_denied=audience.why_denied,
         )
         began = time.perf_counter()
         try:
@@ -357,10 +363,12 @@ class Upstream:
                             if self.change_stream is not None:
                                 group.start_soon(self.change_stream.run)
                             await session.lost.wait()
+                            self.connected = anyio.Event()
                             group.cancel_scope.cancel()
                         refusal, is_forgotten = session.refusal, session.is_forgotten
                     finally:
-                        self.connected = anyio.Event()
+                        if self.connected.is_set():
+                            self.connected = anyio.Event()
                     if time.perf_counter() > began + CRASH_SECONDS:
                         self._warnings.clear()
             state, reason = UpstreamState.FAILED, "it closed the connection"

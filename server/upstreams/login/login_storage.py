@@ -1,5 +1,8 @@
 """The interface to login storage, and the storage on this machine; `shared_logins` has the storage for replicas.
 
+Outside of the logins, it has the authorization server of each client of the settings (`issuer_of`), which is the same
+for all principals and after a logout.
+
 On this machine, each login is a file in the user's state folder, with its secrets there or in the system keyring. A
 file's name is a digest of the server's address and the principal. The file names the authorization server and contains
 everything that came from it, so a login is never used with another server. Moving from the keyring to files requires
@@ -33,7 +36,7 @@ FOLDER = "logins"  # a folder in the user's state folder
 SERVICE = "coretools-mcp"  # the service name in the keyring
 MAX_BYTES = 8 << 20  # maximum size of a file, far more than a login needs
 
-_SUFFIX, _LOCK_SUFFIX = ".json", ".lock"
+_SUFFIX, _LOCK_SUFFIX, _ISSUER_SUFFIX = ".json", ".lock", ".issuer"
 _PUBLIC_TOKEN_FIELDS = ("token_type", "scope", "expires_in")  # a token's fields that are not secret
 _SECRET_CLIENT_FIELDS = ("client_secret", "registration_access_token")  # a registration's secret fields
 _NEW_LOGIN_HINT = "remove the login with coretools-mcp logout {0}, then log in with coretools-mcp login {0}"
@@ -96,6 +99,12 @@ class LoginStore(Protocol):
         """Return a value that changes whenever a login is written or removed."""
         ...
 
+    async def issuer_of(self, resource: str, client_id: str) -> str | None:
+        """Return the authorization server to which the secret of a client of the settings goes, if one is known."""
+        ...
+
+    async def set_issuer(self, resource: str, client_id: str, issuer: str) -> None: ...
+
     async def lock(self, resource: str, principal: str) -> Release | None:
         """Lock a login, and return a function to release it; `None` while another process has the lock."""
         ...
@@ -122,6 +131,11 @@ class _Secrets:
 def key_of(resource: str, principal: str) -> str:
     """Return the key of a login, which is used in file names, in the keyring and in the shared store."""
     return hashlib.sha256(f"{resource}\0{principal}".encode("utf-8", "surrogatepass")).hexdigest()[:32]
+
+
+def issuer_key_of(resource: str, client_id: str) -> str:
+    """Return the key of the authorization server of a client. No principal begins with a null character."""
+    return key_of(resource, f"\0{client_id}")
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -238,6 +252,26 @@ class TokenStore:
             entries.append(_folder_error(error))
         return entries
 
+    def issuer_of(self, resource: str, client_id: str) -> str | None:
+        name = issuer_key_of(resource, client_id) + _ISSUER_SUFFIX
+        try:
+            with open_private_folder(self.folder, makes=False) as folder, folder.open_file(name) as file:
+                if not is_ours(file.info):
+                    raise TokenStoreError(f"The file {name} in the folder {FOLDER} belongs to another user: remove it.")
+                return file.head(MAX_BYTES).decode("utf-8", "replace")
+        except FileNotFoundError:
+            return None
+        except OSError as error:
+            raise _folder_error(error) from None
+
+    def set_issuer(self, resource: str, client_id: str, issuer: str) -> None:
+        name = issuer_key_of(resource, client_id) + _ISSUER_SUFFIX
+        try:
+            with open_private_folder(self.folder, makes=True) as folder:
+                replace_private_file(folder, name, issuer.encode("utf-8", "replace"), self.disk, waits=True)
+        except OSError as error:
+            raise _folder_error(error) from None
+
     def try_lock(self, resource: str, principal: str) -> Callable[[], None] | None:
         """Lock a login, without waiting; `None` while another process has the lock.
 
@@ -284,6 +318,7 @@ class TokenStore:
 class FileLogins:
     def __init__(self, files: TokenStore) -> None:
         self._files = files
+        self._issuers: dict[str, str] = {}  # used if the folder cannot be written, as in a read-only container
 
     async def run(self) -> None:
         pass
@@ -303,6 +338,14 @@ class FileLogins:
 
     async def stamp(self, resource: str, principal: str) -> object | None:
         return await THREADS.run(partial(self._files.stamp, resource, principal))
+
+    async def issuer_of(self, resource: str, client_id: str) -> str | None:
+        stored_issuer = await THREADS.run(partial(self._files.issuer_of, resource, client_id))
+        return stored_issuer or self._issuers.get(issuer_key_of(resource, client_id))
+
+    async def set_issuer(self, resource: str, client_id: str, issuer: str) -> None:
+        self._issuers[issuer_key_of(resource, client_id)] = issuer
+        await THREADS.run(partial(self._files.set_issuer, resource, client_id, issuer))
 
     async def lock(self, resource: str, principal: str) -> Release | None:
         unlock = await THREADS.run(partial(self._files.try_lock, resource, principal))

@@ -21,7 +21,14 @@ import anyio
 from server.store.replica import Replica
 from server.store.sealing import MAX_TRIES, SealedRow, SealedRows, stored_dataclass
 from server.store.shared_store import ABSENT, StoreUnavailableError
-from server.upstreams.login.login_storage import LoginsUnavailableError, Release, StoredLogin, TokenStoreError, key_of
+from server.upstreams.login.login_storage import (
+    LoginsUnavailableError,
+    Release,
+    StoredLogin,
+    TokenStoreError,
+    issuer_key_of,
+    key_of,
+)
 
 T = TypeVar("T")
 
@@ -51,6 +58,7 @@ class SharedLogins:
     def __init__(self, replica: Replica) -> None:
         self._replica, self._store = replica, replica.store
         self._rows = SealedRows(replica, "upstream-logins", stored_dataclass(StoredLogin))
+        self._issuers = SealedRows(replica, "login-issuers", (bytes.decode, str.encode))
         # Time and version at the last check; the version is `None` if the store was unavailable.
         self._checks: dict[str, tuple[float, str | None]] = {}
         self._unsaved: dict[str, StoredLogin] = {}  # logins whose write is unconfirmed
@@ -117,6 +125,20 @@ class SharedLogins:
         if check[1] is None:
             raise LoginsUnavailableError
         return check[1] or None
+
+    async def issuer_of(self, resource: str, client_id: str) -> str | None:
+        key = issuer_key_of(resource, client_id)
+        row = await self._access(self._issuers.read(key))
+        if row.version != ABSENT and row.value is None:
+            raise TokenStoreError(
+                "The authorization server of a client in the store (store.url) cannot be decrypted with "
+                "http.stateKeys, or is damaged: set oauth.issuer of its entry."
+            )
+        await self._access(self._issuers.seal_again(key, row))
+        return row.value
+
+    async def set_issuer(self, resource: str, client_id: str, issuer: str) -> None:
+        await self._access(self._issuers.write(issuer_key_of(resource, client_id), issuer, None))
 
     async def lock(self, resource: str, principal: str) -> Release | None:
         return await self._lock(key_of(resource, principal))

@@ -240,8 +240,9 @@ class Login:
         server, old_token = _server_of(record), record.token
         client = self._client_of(record, server)
         try:
+            await self._claim_issuer(server, record)
             token = await self._servers.refresh(server, client, OAuthToken.model_validate(old_token))
-        except AuthorizationServerDownError:
+        except (AuthorizationServerDownError, LoginStoreUnavailableError):
             raise
         except LoginError as error:
             logger.warning("the login to %s could not be renewed: %s", self.alias, error.reason)
@@ -257,7 +258,7 @@ class Login:
             server = await self._servers.discover(self.challenge)
         else:
             server = _server_of(record)
-        self._check_issuer(server, record)
+        await self._claim_issuer(server, record)
         previous_scopes = record.scopes if record is not None and is_same_issuer(record.issuer, server.issuer) else None
         scopes = wanted_scopes(server, self.oauth, self.challenge, previous_scopes)
         if (client := configured_client(server, self.oauth)) is None:
@@ -364,7 +365,7 @@ class Login:
                 self._has_new_login = False
                 server = await self._servers.discover(self.challenge)
                 self._servers.check_pkce(server)
-                self._check_issuer(server, record)
+                await self._claim_issuer(server, record)
                 stored_record = record
                 if record is not None and not is_same_issuer(record.issuer, server.issuer):
                     record = None  # data from one authorization server does not apply to another
@@ -452,15 +453,40 @@ class Login:
         is_same = settings_client is not None and settings_client.client_id == stored_client.client_id
         return settings_client if settings_client is not None and is_same else stored_client
 
-    def _check_issuer(self, server: AuthorizationServer, record: StoredLogin | None) -> None:
-        """Reject an unexpected authorization server: an upstream could name any server to get the client's secret."""
-        stored_issuer = record.issuer if record is not None and self.oauth.client_id is not None else None
-        expected = self.oauth.issuer or stored_issuer
+    async def _claim_issuer(self, server: AuthorizationServer, record: StoredLogin | None) -> None:
+        """Check an authorization server before it gets the client of the settings: an upstream could name any server.
+
+        `oauth.issuer` decides. Without it, the first authorization server is the only one for this upstream and client,
+        for all principals, and also after a logout.
+        """
+        client_id, issuer = self.oauth.client_id, self.oauth.issuer
+        if client_id is None or issuer is not None:
+            self._check_issuer(server, issuer)
+            if client_id is not None:
+                await self._keep_issuer(client_id, server.issuer)
+            return
+        if await self._from_store(self._store.issuer_of(self._resource, client_id)) == server.issuer:
+            return
+        async with self._lock(f"\0{client_id}"):
+            known_issuer = await self._from_store(self._store.issuer_of(self._resource, client_id))
+            self._check_issuer(server, known_issuer or (record.issuer if record is not None else None))
+            await self._keep_issuer(client_id, server.issuer)
+
+    def _check_issuer(self, server: AuthorizationServer, expected: str | None) -> None:
         if expected is not None and not is_same_issuer(server.issuer, expected):
             raise LoginError(
                 f"the server names the authorization server {visible_line(server.issuer)}, but its login belongs to "
-                f"{visible_line(expected)}. If this is intended, change oauth.issuer, or run coretools-mcp logout "
-                f"{self.alias}, and log in again"
+                f"{visible_line(expected)}. If this is intended, set oauth.issuer to the new one, and log in again"
+            )
+
+    async def _keep_issuer(self, client_id: str, issuer: str) -> None:
+        try:
+            await self._store.set_issuer(self._resource, client_id, issuer)
+        except LoginsUnavailableError:
+            raise LoginStoreUnavailableError from None
+        except TokenStoreError as error:
+            logger.warning(
+                "the authorization server of %s is known only until this server exits: %s", self.alias, error
             )
 
     def _record_for(
@@ -520,6 +546,7 @@ class Login:
         if record is not None and record.token is not None:
             server = _server_of(record)
             client = self._client_of(record, server)
+            await self._claim_issuer(server, record)
             await self._servers.revoke(server, client, OAuthToken.model_validate(record.token))
         return is_removed
 
@@ -555,14 +582,15 @@ class Login:
                 await self._write(replace(record, scopes=scopes(record.scopes)))
 
     @asynccontextmanager
-    async def _lock(self) -> AsyncGenerator[None]:
-        """Keep other processes from renewing this login."""
+    async def _lock(self, owner: str | None = None) -> AsyncGenerator[None]:
+        """Keep other processes from renewing this login, or from what else they do with the lock of `owner`."""
+        owner = self.principal if owner is None else owner
         deadline = anyio.current_time() + TURN_SECONDS
         release: Release | None = None
         while release is None:
             try:
                 with anyio.CancelScope(shield=True):  # a cancellation could otherwise leave the lock held
-                    release = await self._store.lock(self._resource, self.principal)
+                    release = await self._store.lock(self._resource, owner)
             except LoginsUnavailableError:
                 raise LoginStoreUnavailableError from None
             except TokenStoreError as error:

@@ -12,7 +12,7 @@ from __future__ import annotations
 import json
 import os
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
@@ -22,10 +22,9 @@ from typing import Any, cast
 import anyio
 from pydantic_core import to_json
 
-from server.clients.client_request import Exchange, is_web_address
+from server.clients.client_request import Exchange
 from server.protocol.json_rpc import INTERNAL_ERROR, URL_ELICITATION_REQUIRED, Json, MCPError, as_list, as_mapping
 from server.protocol.request_table import LINKS_SINCE, NEVER_CACHED
-from server.upstreams.catalog.upstream_tool import DiscoveredMCPTool
 from server.upstreams.session.upstream_questions import labelled
 from server.upstreams.wire.json_rpc_channel import RelayError, UnusableAnswerError, UpstreamError
 from server.upstreams.wire.own_meta import FACTS_KEY, chain_of
@@ -50,6 +49,12 @@ _LINKS = {
 }
 """The result field with links or contents, by method."""
 
+MAY_ASK = frozenset({"tools/call", "prompts/get", "resources/read"})
+"""The methods whose result may be a question in the 2026-07-28 revision."""
+
+_METHODS_OF_KIND = {"input_required": MAY_ASK, "task": frozenset({"tools/call"})}
+_QUESTION_FIELDS, _CACHE_FIELDS = frozenset({"inputRequests", "requestState"}), frozenset(NEVER_CACHED)
+
 RESULTS_URI = "coretools://results/"  # prefix of the links to saved results, for clients without file tools
 # The `_meta` key in which a tool tells Claude Code the maximum length of its results; a request may also set it
 CLAIMED_LIMIT_KEY = "anthropic/maxResultSizeChars"
@@ -61,6 +66,23 @@ WRITE_SECONDS = 10.0  # time limit for writing the file
 LINE_CHARS = Limits().line_chars  # `read_file` and `grep_search` truncate lines at this length
 GOOD_LINE_CHARS = 100  # when JSON is split, a shorter part stays on one line with the next part
 _JSON_TOKEN = re.compile(r'[^",{\[]+|"(?:[^"\\]+|\\.)*"?|[,{\[]')
+
+
+def checked_result(result: Json, method: str, *, is_modern: bool) -> Json:
+    """Return a result of an upstream; if it is complete, without the fields that only others, or other revisions, have.
+
+    Only a 2026-07-28 upstream (`is_modern`) may return questions and tasks. If an older one did, the client would take
+    them for those of this server. Raises `UnusableAnswerError` if the upstream may not return such a result.
+    """
+    kind = result.get("resultType")
+    if kind in (None, "complete"):
+        removed = _QUESTION_FIELDS if is_modern else _QUESTION_FIELDS | _CACHE_FIELDS
+        removed = removed if kind == "complete" else removed | {"resultType"}
+        has_any = not removed.isdisjoint(result)
+        return {name: value for name, value in result.items() if name not in removed} if has_any else result
+    if not is_modern or not isinstance(kind, str) or method not in _METHODS_OF_KIND.get(kind, ()):
+        raise UnusableAnswerError("its result is of a type that its revision, or this request, does not have")
+    return result
 
 
 def readable_result(result: Json, *, is_modern: bool) -> Json:
@@ -147,12 +169,21 @@ def with_links(method: str, result: Json, published_uri: Callable[[str], str]) -
 
 
 @dataclass(frozen=True, slots=True)
+class CalledTool:
+    """The tool whose result it is."""
+
+    name: str  # the name that the client knows
+    upstream_name: str
+    definition: Mapping[str, Any]  # empty if the upstream no longer lists it
+
+
+@dataclass(frozen=True, slots=True)
 class LargeResults:
     limit: int | None  # length in characters up to which a result is passed on in full; `None` means no limit
     folder_of: Callable[[str], PrivateFolder | None]  # returns the private folder of the client with this key
     has_file_tools: Callable[[Rights], bool]  # whether a client with these rights has tools that read files
 
-    async def shortened(self, tool: DiscoveredMCPTool, result: Json, exchange: Exchange, client_name: str) -> Json:
+    async def shortened(self, tool: CalledTool, result: Json, exchange: Exchange, client_name: str) -> Json:
         """Return the result, or, if it is too long, its beginning and the location of the whole text.
 
         Images and audio are not shortened, nor is structured content of a tool with an output schema. A higher limit
@@ -209,7 +240,7 @@ class LargeResults:
 
     def _note(
         self,
-        tool: DiscoveredMCPTool,
+        tool: CalledTool,
         file: OutputFile,
         content: bytes,
         saved_bytes: int,
@@ -317,23 +348,28 @@ class BusyError(RelayError):
         self.limit = limit
 
 
-def protocol_error(error: Json, alias: str = "") -> MCPError:
-    """Convert a JSON-RPC error. Addresses for people to open are labelled with the alias, as in questions."""
+def protocol_error(error: Json, alias: str = "", exchange: Exchange | None = None) -> MCPError:
+    """Convert a JSON-RPC error.
+
+    Addresses for people to open are labelled with the alias, and only for a client that may be asked to open them.
+    """
     code, message, data = error.get("code"), error.get("message"), error.get("data")
     code = code if isinstance(code, int) else INTERNAL_ERROR
     if code == URL_ELICITATION_REQUIRED:
         links = map(as_mapping, as_list(as_mapping(data).get("elicitations")))
         links_to_open = [
-            labelled(alias, "elicitation/create", link) for link in links if is_web_address(link.get("url"))
+            labelled(alias, "elicitation/create", link)
+            for link in links
+            if exchange is not None and exchange.can_be_asked("elicitation/create", {**link, "mode": "url"})
         ]
         data = {**as_mapping(data), "elicitations": links_to_open}
     return MCPError(code, message if isinstance(message, str) else "", data)
 
 
-def protocol_error_for(error: RelayError | ToolError | TimeoutError, alias: str) -> MCPError:
+def protocol_error_for(error: RelayError | ToolError | TimeoutError, alias: str, exchange: Exchange) -> MCPError:
     """Return the error to send to the client for a failed request; an upstream's own error is relayed in full."""
     if isinstance(error, UpstreamError):
-        return protocol_error(error.error, alias)
+        return protocol_error(error.error, alias, exchange)
     as_tool_error = tool_error_for(error, alias, "the request")
     return MCPError(INTERNAL_ERROR, as_tool_error.message, {"type": as_tool_error.code.value})
 

@@ -41,11 +41,14 @@ from server.upstreams.catalog.upstream_tool import DiscoveredMCPTool
 from server.upstreams.connections.connection import LoginNeededError, Upstream
 from server.upstreams.connections.pool import UpstreamPool, bounded_gather
 from server.upstreams.relay.relayed_results import (
+    MAY_ASK,
     BusyError,
+    CalledTool,
     LargeResults,
     NoAnswerError,
     SuspendedCallGoneError,
     TooManyRoundsError,
+    checked_result,
     protocol_error,
     protocol_error_for,
     readable_result,
@@ -100,9 +103,6 @@ MAX_ROUNDS = 10
 """Maximum number of rounds of questions that a client answers while its call waits (as in the SDK's client)."""
 
 _IDENTIFYING_PARAMS = ("name", "arguments", "uri", "ref", "argument")  # the parameters that identify a request
-
-_MAY_ASK = frozenset({"tools/call", "prompts/get", "resources/read"})
-"""The methods whose result may be a question in the 2026-07-28 revision."""
 
 _NOT_PASSED = frozenset({"requestState", "inputResponses", "task"})
 """Parameters that are not relayed: those for this server's own rounds of questions, and `task` from the 2025-11-25
@@ -231,7 +231,7 @@ class Relay:
     ) -> None:
         self.pool = pool
         self.large_results = large_results
-        self.tasks = Tasks(pool, published_uri, why_denied, replica)
+        self.tasks = Tasks(pool, published_uri, why_denied, large_results, replica)
         self.why_denied = why_denied
         self.suspended = SuspendedCalls(question_seconds)
         self._seconds = question_seconds
@@ -276,7 +276,7 @@ class Relay:
         try:
             result = await self._send(upstream, method, upstream_params, exchange, upstream.reach)
         except (RelayError, ToolError, TimeoutError) as error:
-            raise protocol_error_for(error, upstream.alias) from None
+            raise protocol_error_for(error, upstream.alias, exchange) from None
         return with_links(method, result, partial(self._published_uri, upstream))
 
     async def call(
@@ -309,7 +309,10 @@ class Relay:
         if result.get("isError") is True and says_unknown(name, result):
             upstream.list_changed("tools", False)
         result = with_links("tools/call", result, partial(self._published_uri, upstream))
-        return ToolResult(verbatim=await self.large_results.shortened(tool, result, exchange, context.client_name))
+        called_tool = CalledTool(tool.name, name, tool.definition)
+        return ToolResult(
+            verbatim=await self.large_results.shortened(called_tool, result, exchange, context.client_name)
+        )
 
     async def _send(
         self,
@@ -353,7 +356,7 @@ class Relay:
                 challenge = error.challenge if isinstance(error, UnusableAnswerError) else None
                 login_needed = error if isinstance(error, LoginNeededError) else self._login_needed(upstream, exchange)
                 could_help = login_needed is error or (challenge is not None and challenge.could_be_met)
-                if login_needed is None or not could_help or method not in _MAY_ASK:
+                if login_needed is None or not could_help or method not in MAY_ASK:
                     raise
                 if challenge is not None and challenge.wants_scopes:
                     if await login_needed.login.is_renewed_elsewhere():
@@ -459,10 +462,8 @@ class Relay:
                 continue
             kind = result.get("resultType")
             if kind == "task":
-                if request.method != "tools/call":
-                    raise UnusableAnswerError("it returned a task for a request that is not a tool call")
                 if knows_tasks(exchange):
-                    return self.tasks.register(request.upstream, session, result, exchange)
+                    return self.tasks.register(request.upstream, session, request.params["name"], result, exchange)
                 # Release the slot when the upstream has finished the task, or its session is gone.
                 release_slot = (request.slot or ExitStack()).pop_all().close
                 task = FollowedTask(session, exchange, result, request.patience, release_slot)
@@ -516,10 +517,7 @@ class Relay:
             pending = await session.start(request.method, params, exchange, request.headers)
         call = InFlightCall(pending, exchange)
         session.questions.begin(call)
-        result = await self._until_answer(session, call, request)
-        if not session.era.is_modern and result.get("resultType") == "task":
-            raise UnusableAnswerError("it returned a task in a revision without tasks")
-        return result
+        return await self._until_answer(session, call, request)
 
     async def _until_answer(self, session: UpstreamSession, call: InFlightCall, request: RelayedRequest) -> Json:
         """Pass on messages until the upstream responds, or until the call is suspended with a question."""
@@ -531,7 +529,7 @@ class Relay:
                     case RpcAnswer(result, problem):
                         if problem is not None:
                             raise problem
-                        return result
+                        return checked_result(result, request.method, is_modern=session.era.is_modern)
                     case Progress(params):
                         await exchange.progress(params)
                     case Notice("notifications/message", params):

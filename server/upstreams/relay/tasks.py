@@ -29,19 +29,23 @@ from server.protocol.json_rpc import (
     as_list,
     as_mapping,
 )
-from server.protocol.request_table import RequestContext
-from server.protocol.revisions import SUBSCRIPTION_ID_META_KEY
+from server.protocol.request_table import RequestContext, display_name
+from server.protocol.revisions import CLIENT_INFO_META_KEY, SUBSCRIPTION_ID_META_KEY
 from server.store.replica import Replica
 from server.store.sealing import SealedStates
 from server.upstreams.connections.connection import Upstream
 from server.upstreams.connections.pool import UpstreamPool
 from server.upstreams.relay.relayed_results import (
+    CalledTool,
+    LargeResults,
     NoAnswerError,
+    checked_result,
     protocol_error,
     protocol_error_for,
     readable_result,
     with_links,
 )
+from server.upstreams.session.list_reader import TOOLS
 from server.upstreams.session.protocol_era import TASKS, declares
 from server.upstreams.session.upstream_questions import MAX_OPEN, round_of
 from server.upstreams.session.upstream_session import ACKNOWLEDGED, UpstreamSession
@@ -124,11 +128,16 @@ def _state_of(task: Json) -> Json:
 
 
 def _result_of(task: Json) -> Json:
-    result = as_mapping(task.get("result"))
-    if result.get("resultType", "complete") != "complete":
-        raise UnusableAnswerError("the result of its task is not a tool call result")
+    result = checked_result(as_mapping(task.get("result")), "tools/call", is_modern=False)
     # If the client does not support tasks, `Relay.call` later adapts this result to the client's revision.
     return readable_result(result, is_modern=True)
+
+
+def _error_of(task: Json) -> Json:
+    error = as_mapping(task.get("error"))
+    if isinstance(error.get("code"), int) and isinstance(error.get("message"), str):
+        return error
+    return {"code": INTERNAL_ERROR, "message": "The task failed, but the server sent no valid error."}
 
 
 def _milliseconds(value: Any) -> float | None:
@@ -230,7 +239,7 @@ class FollowedTask:
             case "completed":
                 return _result_of(self.task)
             case "failed":
-                raise UpstreamError(as_mapping(self.task.get("error")))
+                raise UpstreamError(_error_of(self.task))
             case _:
                 raise UnusableAnswerError("it cancelled the task")
 
@@ -266,6 +275,7 @@ class TaskRoute:
     session: UpstreamSession
     id: str  # the task's id at the upstream
     name: str  # the task's id for the client
+    tool: CalledTool
     is_of_other: bool  # whether another replica created the task
 
 
@@ -277,17 +287,24 @@ class Tasks:
         pool: UpstreamPool,
         published_uri: Callable[[Upstream, str], str],
         why_denied: Callable[[str, Rights], str],
+        large_results: LargeResults,
         replica: Replica,
     ) -> None:
         self._pool = pool
+        self._large_results = large_results
         self._published_uri = published_uri
         self._why_denied = why_denied
         self._replica = replica.name
         self._ids = SealedStates("task", math.inf, replica)  # ids never expire: the upstream expires tasks
         self._questions: dict[tuple[str, str], TaskQuestions] = {}  # by the client's key and its id for the task
 
-    def register(self, upstream: Upstream, session: UpstreamSession, result: Json, exchange: Exchange) -> Json:
-        """Register a call result that is a task, under an id that only its client can use."""
+    def register(
+        self, upstream: Upstream, session: UpstreamSession, tool_name: str, result: Json, exchange: Exchange
+    ) -> Json:
+        """Register a call result that is a task, under an id that only its client can use.
+
+        `tool_name` is the tool's name at the upstream.
+        """
         # A local program keeps tasks in its process; a remote server may know them in any session.
         is_program = upstream.transport is not None and upstream.transport.name == "stdio"
         claims = {
@@ -296,6 +313,7 @@ class Tasks:
             "session": session.serial if is_program else 0,
             "replica": self._replica,
             "task": _id_of(result),
+            "tool": [exchange.params["name"], tool_name],
         }
         _extend_session(session, result)
         # Omit questions here: only `tasks/get` returns them, after checking them.
@@ -335,7 +353,7 @@ class Tasks:
                 return {"resultType": "complete"}
             return await self._for_client(route, answer, exchange)
         except (RelayError, ToolError, TimeoutError) as error:
-            raise protocol_error_for(error, route.upstream.alias) from None
+            raise protocol_error_for(error, route.upstream.alias, exchange) from None
 
     async def _route(self, name: Any, exchange: Exchange) -> TaskRoute:
         claims = self._ids.read(name, _TASK, exchange.client_key) if isinstance(name, str) else None
@@ -359,8 +377,11 @@ class Tasks:
             try:
                 session = await sessions.session_for(exchange)
             except ToolError as error:
-                raise protocol_error_for(error, upstream.alias) from None
-        return TaskRoute(upstream, session, claims["task"], name, is_of_other=claims["replica"] != self._replica)
+                raise protocol_error_for(error, upstream.alias, exchange) from None
+        published_name, tool_name = claims["tool"]
+        definition = next((tool for tool in upstream.offer.items(TOOLS) if tool["name"] == tool_name), Json())
+        tool = CalledTool(published_name, tool_name, definition)
+        return TaskRoute(upstream, session, claims["task"], name, tool, is_of_other=claims["replica"] != self._replica)
 
     async def _for_client(self, route: TaskRoute, task: Json, exchange: Exchange) -> Json:
         """Convert an upstream's task report for the client."""
@@ -371,15 +392,11 @@ class Tasks:
         match task.get("status"):
             case "completed":
                 published_uri = partial(self._published_uri, route.upstream)
-                report["result"] = with_links("tools/call", _result_of(task), published_uri)
+                result = with_links("tools/call", _result_of(task), published_uri)
+                client_name = display_name(as_mapping(exchange.meta.get(CLIENT_INFO_META_KEY)))
+                report["result"] = await self._large_results.shortened(route.tool, result, exchange, client_name)
             case "failed":
-                error = as_mapping(task.get("error"))
-                is_error = isinstance(error.get("code"), int) and isinstance(error.get("message"), str)
-                default_error = {
-                    "code": INTERNAL_ERROR,
-                    "message": "The task failed, but the server sent no valid error.",
-                }
-                report["error"] = error if is_error else default_error
+                report["error"] = _error_of(task)
             case "input_required":
                 questions = self._questions.setdefault(key, TaskQuestions())
                 if len(self._questions) > MAX_ASKING:

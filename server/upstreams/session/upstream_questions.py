@@ -34,6 +34,7 @@ from server.upstreams.session.protocol_era import EraChoice
 from server.upstreams.wire.json_rpc_channel import JsonRpcChannel, Observer, PendingRequest
 from server.upstreams.wire.own_meta import OWN_KEYS, with_origin
 from tools.contract.display import MAX_HOST_CHARS, true_hosts, visible, visible_line
+from tools.permissions.permission_policy import Rights
 
 logger = logging.getLogger(__name__)
 
@@ -97,6 +98,14 @@ class SessionOptions:
     client: Exchange | None = None
     observer: Observer | None = None  # observes the session's requests
     folders: tuple[str, ...] = ()  # the workspace folders, if the server is a local program
+    # returns why a server is hidden from clients with these rights, which may change while it runs; else empty
+    why_denied: Callable[[str, Rights], str] = lambda _alias, _rights: ""
+
+    def is_denied_to(self, client: Exchange) -> bool:
+        return self.why_denied(self.alias, client.rights) != ""
+
+    def can_ask(self, client: Exchange, method: str, params: Mapping[str, Any]) -> bool:
+        return client.can_be_asked(method, params) and not self.is_denied_to(client)
 
     def capabilities_to_declare(self, capabilities: Json) -> Json:
         """Return a client's capabilities to declare. If it has no roots, the workspace folders serve as roots."""
@@ -207,10 +216,10 @@ class SessionQuestions:
             return
         labelled_params = labelled(options.alias, method, params)
         calls = self.suspects()
-        askable_calls = [call for call in calls if call.exchange.can_be_asked(method, params)]
+        askable_calls = [call for call in calls if options.can_ask(call.exchange, method, params)]
         client = next((call.exchange for call in askable_calls if not call.exchange.is_modern), None)
-        if client is None and not calls and options.client is not None and options.client.can_be_asked(method, params):
-            client = options.client
+        if client is None and not calls and options.client is not None:
+            client = options.client if options.can_ask(options.client, method, params) else None
         if client is not None:
             self._live_questions[identity] = LiveQuestion(method, list(calls))
             self._background.tasks.start_soon(self._relay_live_question, identity, method, labelled_params, client)
@@ -283,7 +292,7 @@ class SessionQuestions:
             for question in self._open_questions.values()
             if not (question.is_handed_out or question.answer.done())
             and question.call in (None, call)
-            and call.exchange.can_be_asked(question.method, question.params)
+            and self._options.can_ask(call.exchange, question.method, question.params)
         ]
 
     async def _await_answer(self, question: UpstreamQuestion) -> None:
@@ -348,7 +357,7 @@ class SessionQuestions:
                 askable = (
                     exchange
                     for exchange in exchanges
-                    if not exchange.is_modern and exchange.can_be_asked(live.method, labelled_params)
+                    if not exchange.is_modern and self._options.can_ask(exchange, live.method, labelled_params)
                 )
                 next_client = next(askable, None)
                 if next_client is None or client in exchanges:
@@ -420,7 +429,7 @@ def round_of(options: SessionOptions, requests: Any, exchange: Exchange) -> tupl
     for key, request in requests_by_key.items():
         question = as_mapping(request)
         method, params = str(question.get("method")), as_mapping(question.get("params"))
-        if not exchange.can_be_asked(method, params) or is_too_large(params):
+        if not options.can_ask(exchange, method, params) or is_too_large(params):
             refusals[key] = refusal_of(method, options.folders)
             continue
         published_key = key

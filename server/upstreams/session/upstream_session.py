@@ -143,7 +143,8 @@ class UpstreamSession:
             await self.request("ping", {}, LEVEL_SECONDS)
 
     def _on_request(self, identity: RequestId, method: str, params: Json) -> None:
-        if self.is_initialized and method in QUESTIONS:
+        # A 2026-07-28 server must not send requests. Its questions are results, so such a request is refused below.
+        if self.is_initialized and method in QUESTIONS and not self.era.is_modern:
             self.questions.receive(identity, method, params)
         elif self.is_initialized and method == "ping":
             self._background.start(self.channel.answer, identity, dict[str, Any]())
@@ -180,7 +181,7 @@ class UpstreamSession:
             self._relay_notification(method, {**params, "logger": prefixed_name})
 
     def _log_dropped(self, count: int) -> None:
-        self.log.info(
+        self.log.warning(
             "upstream %s sent more than %d messages in one second; dropped: %d", self.alias, MAX_PER_SECOND, count
         )
 
@@ -188,7 +189,9 @@ class UpstreamSession:
         call = next((call for call in self.questions.suspects() if not call.is_suspended), None)
         if call is not None:
             call.pending.put(Notice(method, params))
-        elif (client := self.options.client) is not None and method != "notifications/initialized":
+            return
+        client = self.options.client
+        if client is not None and not self.options.is_denied_to(client) and method != "notifications/initialized":
             self._background.start(client.notify, method, params)
 
 

@@ -109,6 +109,7 @@ class CarefulTransport(httpx2.AsyncBaseTransport):
         self, on_doubt: Callable[[], None], login: Credentials | None = None, *, by_proxy: bool = True
     ) -> None:
         self.secrets = SentSecrets()
+        self._tokens = SentSecrets()  # only those of the login, which its client does not know
         self.on_doubt = on_doubt
         self._login = login
         self._by_proxy = by_proxy
@@ -192,6 +193,7 @@ class CarefulTransport(httpx2.AsyncBaseTransport):
             if header is not None:
                 request.headers["authorization"] = header
                 self.secrets.learn([("authorization", header)])
+                self._tokens.learn([("authorization", header.rpartition(" ")[2])])
             response = await inner.handle_async_request(request)
             if is_last or response.status_code not in _CHALLENGE_STATUSES:
                 break
@@ -215,19 +217,27 @@ class CarefulTransport(httpx2.AsyncBaseTransport):
         return response
 
     def without_secrets(self, message: Message) -> Message:
-        """Return a message. If it is an error, remove this connection's secrets from it: many people see errors."""
-        if isinstance(message, ErrorResponse):
-            name, content = "error", message.error
-        elif isinstance(message, Response) and message.result.get("isError"):
-            name, content = "result", message.result
-        else:
+        """Return a message without the login's token.
+
+        If it is an error, remove all of this connection's secrets from it: many people see errors.
+        """
+        secrets = self._tokens
+        match message:
+            case ErrorResponse():
+                name, content, secrets = "error", message.error, self.secrets
+            case Response():
+                name, content = "result", message.result
+                secrets = self.secrets if content.get("isError") else self._tokens
+            case Request() | Notification():
+                name, content = "params", message.params
+        if content is None or (secrets is self._tokens and self._login is None):
             return message
         encoded = to_json(content, inf_nan_mode="null")
-        if not self.secrets.found_in(encoded.decode()):
+        if not secrets.found_in(encoded.decode()):
             return message
-        if len(encoded) > ERROR_BYTES:
+        if isinstance(message, Response | ErrorResponse) and secrets is self.secrets and len(encoded) > ERROR_BYTES:
             return unusable(message.id or 0, "its error is too long and contains a secret")
-        return message._replace(**{name: {key: self.secrets.hide_within(value) for key, value in content.items()}})
+        return message._replace(**{name: {key: secrets.hide_within(value) for key, value in content.items()}})
 
     async def aclose(self) -> None:
         if self._inner is not None:

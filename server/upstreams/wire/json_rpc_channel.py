@@ -630,7 +630,7 @@ def _failure_for(line: bytes) -> ErrorResponse | None:
         parsed = read_unreadable(line)
     except ValueError:
         return failure_for_ends(line[:KEPT_OF_OVERSIZED] + b"\n" + line[-KEPT_OF_OVERSIZED:], _NOT_A_MESSAGE)
-    if parsed is None or not parsed.is_answer or parsed.identity is None:
+    if parsed is None or not (parsed.is_answer or parsed.is_empty_answer) or parsed.identity is None:
         return None
     identity = parsed.identity
     if isinstance(identity, float):

@@ -260,6 +260,36 @@ async def test_the_secret_of_an_entry_goes_to_one_authorization_server_alone(
 
 
 @pytest.mark.requirement("login.issuer")
+@pytest.mark.parametrize("grant", ["authorization-code", "client-credentials"])
+async def test_after_a_logout_and_for_another_person_the_secret_goes_to_the_same_authorization_server(
+    grant: str, tmp_path: Path, start_liar: Callable[..., Liar]
+) -> None:
+    liar, thief = start_liar("echo"), start_liar()
+    scene = _scene(tmp_path, liar)
+    scene.principals = ("ann",)
+    scene.variables["TOKEN"] = "t" * 32
+    scene.entry["oauth"] = {"clientId": "us", "clientSecret": "TOP-SECRET", "grant": grant}
+    await scene.log_in()
+    assert (await scene.run("logout", ALIAS)).returncode == 0
+    liar.overrides = {RESOURCE: {"authorization_servers": [thief.base]}}
+    for arguments in ([], ["--as", "ann"] if grant == "authorization-code" else []):
+        refusal = await scene.run("login", ALIAS, *arguments)
+        assert refusal.returncode == 1
+        assert f"belongs to {liar.base}" in refusal.stderr
+        assert "set oauth.issuer" in refusal.stderr
+    assert thief.token_requests == []
+    scene.entry["oauth"]["issuer"] = thief.base
+    await scene.log_in()
+    assert "TOP-SECRET" in thief.token_requests[0]
+    # From then on, the new one is the only one, also without the setting.
+    del scene.entry["oauth"]["issuer"]
+    assert (await scene.run("logout", ALIAS)).returncode == 0
+    liar.overrides, count = {}, len(liar.token_requests)
+    assert f"belongs to {thief.base}" in (await scene.run("login", ALIAS)).stderr
+    assert len(liar.token_requests) == count
+
+
+@pytest.mark.requirement("login.issuer")
 async def test_an_issuer_in_the_settings_is_the_only_one_from_the_beginning(
     tmp_path: Path, start_liar: Callable[..., Liar]
 ) -> None:

@@ -11,6 +11,7 @@ import pytest
 from tests.harness import text_of
 from tests.interaction.login.scene import ALIAS, ERAS, LOGIN, Person, Scene
 from tests.processes import needs_root
+from tools.text.secrets import HIDDEN
 
 pytestmark = pytest.mark.anyio
 
@@ -61,6 +62,16 @@ async def test_the_upstream_sees_only_the_access_tokens(scene: Scene) -> None:
     assert all(
         token.count(".") == 2 for token in counts["tokens"]
     )  # of all issued secrets, only access tokens are JWTs
+
+
+@pytest.mark.requirement("login.secrets")
+@pytest.mark.parametrize("revision", ERAS)
+async def test_a_result_that_repeats_the_access_token_arrives_without_it(scene: Scene, revision: str) -> None:
+    await scene.log_in()
+    async with scene.serving(revision) as client:
+        assert text_of(await scene.call(client)) == "hello"
+        (token,) = scene.upstream.get("/counts")["tokens"]
+        assert text_of(await scene.call(client, text=f"a bearer token: {token}!")) == f"a bearer token: {HIDDEN}!"
 
 
 @needs_root

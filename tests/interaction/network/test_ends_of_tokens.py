@@ -18,6 +18,8 @@ from server.transports.issuer import LEEWAY_SECONDS
 from tests.harness import MODERN, stdio_upstream
 from tests.interaction.network.test_access_tokens import server_trusting, sign_token
 from tests.interaction.network.test_who_is_let_in import ACCEPT, INITIALIZE
+from tests.interaction.relay.clients import stdio_entry
+from tests.interaction.relay.questions import FORM
 from tests.scripted_issuer import ScriptedIssuer, scripted_issuer
 from tests.waiting import CEILING
 
@@ -32,6 +34,7 @@ META = {
     "io.modelcontextprotocol/clientInfo": {"name": "t", "version": "1"},
 }
 INITIALIZED = {"jsonrpc": "2.0", "method": "notifications/initialized"}
+CONTENT = {"decision": "once"}  # the answer to each question
 PING = {"jsonrpc": "2.0", "id": 7, "method": "ping"}
 
 
@@ -194,3 +197,64 @@ async def test_a_client_that_uses_all_its_streams_of_changes_keeps_no_other_clie
         await stack.aclose()
         while "error" in await first_event(alice):  # until the server notices that the streams are closed
             assert len(streams) < 10_000
+
+
+@pytest.mark.requirement("oauth.sessions")
+async def test_a_session_is_for_the_scopes_that_opened_it_and_a_renewed_token_continues_it(
+    root: Path, tmp_path: Path, company: ScriptedIssuer
+) -> None:
+    def token(scope: str, **claims: Any) -> dict[str, str]:
+        return bearer(sign_token(company.base, {"scope": scope, **claims}))
+
+    full, renewed, others = token("read run"), token("run read", jti="2"), (token("read"), token("read run write"))
+    async with http_client(root, tmp_path, company) as http:
+        session = await session_of(http, full)
+        for other in others:
+            headers = other | session
+            messages = (PING, {"jsonrpc": "2.0", "id": 1, "result": {"action": "accept"}})
+            answers = [await http.post("/mcp", json=message, headers=headers) for message in messages]
+            answers += [await http.get("/mcp", headers=headers | {"last-event-id": "1/0"})]
+            answers += [await http.delete("/mcp", headers=headers)]
+            assert {answer.status_code for answer in answers} == {404}
+            assert "with other scopes" in answers[0].text
+        assert (await http.post("/mcp", json=PING, headers=renewed | session)).status_code == 200
+        async with http.stream("GET", "/sse", headers=full) as stream:
+            path = await anext(events_of(stream))
+            statuses = [(await http.post(path, json=INITIALIZE, headers=token)).status_code for token in others]
+            assert statuses == [404, 404]
+            assert (await http.post(path, json=INITIALIZE, headers=renewed)).status_code == 202
+
+
+@pytest.mark.requirement("oauth.sessions")
+@pytest.mark.parametrize(
+    ("name", "arguments"), [("run_shell_command", {"command": "touch made"}), ("up__ask", {"questions": [FORM]})]
+)
+async def test_an_answer_from_a_token_without_the_scopes_of_the_call_has_no_effect(
+    root: Path, tmp_path: Path, company: ScriptedIssuer, name: str, arguments: dict[str, Any]
+) -> None:
+    full, lesser = (bearer(sign_token(company.base, {"scope": scope})) for scope in ("read run upstream:*", "read"))
+    form: dict[str, Any] = {"elicitation": {"form": {}}}
+    meta: dict[str, Any] = {**META, "io.modelcontextprotocol/clientCapabilities": form}
+    async with http_client(root, tmp_path, company, mcpServers={"up": stdio_entry("handshake")}) as http:
+
+        async def call(token: dict[str, str], **answers: Any) -> dict[str, Any]:
+            params = {"name": name, "arguments": arguments, "_meta": meta, **answers}
+            headers = {**token, "mcp-protocol-version": MODERN, "mcp-method": "tools/call", "mcp-name": name}
+            message = {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": params}
+            return json.loads([e async for e in _events(http, headers, message)][-1])["result"]
+
+        question = await call(full)
+        answers = {
+            "requestState": question["requestState"],
+            "inputResponses": {key: {"action": "accept", "content": CONTENT} for key in question["inputRequests"]},
+        }
+        refusal = await call(lesser, **answers)
+        assert refusal["isError"]
+        assert "needs the scope" in str(refusal["content"])
+        assert not (root / "made").exists()
+
+
+async def _events(http: httpx2.AsyncClient, headers: dict[str, str], message: dict[str, Any]) -> AsyncIterator[str]:
+    async with http.stream("POST", "/mcp", headers=headers, json=message) as response:
+        async for event in events_of(response):
+            yield event

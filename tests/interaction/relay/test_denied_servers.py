@@ -14,12 +14,15 @@ from tests.interaction.relay.clients import (
     AnswerError,
     Json,
     WireClient,
+    answer_with,
     app_of,
     client_on,
     listing_entry,
     named_resources,
     proxy_client,
+    scripted_entry,
 )
+from tests.waiting import until
 from tools.permissions.permission_policy import PermissionPolicy
 from tools.permissions.permission_rules import read_rules
 
@@ -96,6 +99,58 @@ async def test_a_server_that_is_denied_while_it_runs_disappears_and_comes_back(t
             await client.wait_for_notifications("notifications/resources/list_changed")
             await client.wait_for_notifications("notifications/prompts/list_changed")
             assert await all_names(client) == expected_names
+
+
+TALK = """
+import json, pathlib, runpy, sys, threading, time
+sign, sys.argv = pathlib.Path(sys.argv[1]), sys.argv[2:]
+
+def talk():
+    while True:
+        while not sign.exists():
+            time.sleep(0.01)
+        sign.unlink()
+        question = {"message": "Who?", "requestedSchema": {"type": "object", "properties": {}}}
+        log = {"jsonrpc": "2.0", "method": "notifications/message", "params": {"level": "error", "data": "x"}}
+        for message in (log, {"jsonrpc": "2.0", "id": "q", "method": "elicitation/create", "params": question}):
+            sys.stdout.write(json.dumps(message) + chr(10))
+        sys.stdout.flush()
+
+threading.Thread(target=talk, daemon=True).start()
+runpy.run_path(sys.argv[0], run_name="__main__")
+"""
+"""Runs the program named by its second argument, and asks a question whenever the file of the first one appears."""
+
+
+@pytest.mark.requirement("permissions.deny-server")
+async def test_a_server_that_is_denied_while_it_runs_no_longer_reaches_its_client(tmp_path: Path) -> None:
+    sign, tale = tmp_path / "sign", tmp_path / "tale"
+    entry = scripted_entry("shut", tale=str(tale))
+    entry["args"] = ["-S", "-c", TALK, str(sign), *entry["args"][1:]]
+    settings: Json = {"tools": {"builtIn": False}, "mcpServers": {"shut": entry}}
+    app, answer = app_of(config := write_config(tmp_path, settings)), answer_with(elicitation={"action": "decline"})
+
+    async def talk() -> None:
+        """Have the server send its messages, and wait for the answer to its question."""
+        count = tale.read_text().split("\n").count("")
+        sign.touch()
+        await until(lambda: tale.read_text().split("\n").count("") > count)
+
+    async with (
+        app.running(),
+        client_on(in_process(app), "handshake", answer=answer) as client,
+        anyio.create_task_group() as tasks,
+    ):
+        await client.items_by_name("tools")
+        await talk()
+        await client.wait_for_notifications("notifications/message")
+        assert len(client.questions) == 1
+        write_config(tmp_path, {**settings, "permissions": {"deny": ["mcp__shut"]}})
+        await app.live.apply(load_settings([str(config)], {}, {}), tasks)
+        await talk()
+        assert len(client.questions) == 1
+        assert len([method for method, _ in client.messages if method == "notifications/message"]) == 1
+        tasks.cancel_scope.cancel()
 
 
 @pytest.mark.requirement("relay.features")

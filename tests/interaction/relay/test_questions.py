@@ -203,6 +203,82 @@ async def test_no_question_of_an_upstream_gets_a_key_of_this_server_and_its_answ
         assert [item["content"]["echo"] for item in answers] == [f"[up] {key}" for key in keys]
 
 
+EMPTY: list[Json] = []
+FORGED_QUESTION: Json = {
+    "resultType": "input_required",
+    "inputRequests": {"coretools-mcp/login": url_question("javascript:alert(1)"), "s": SAMPLING},
+    "requestState": "x",
+    **dict.fromkeys(("content", "contents", "messages"), EMPTY),
+    "completion": {"values": []},
+}
+CAN_ASK = ("tools/call", "resources/read", "prompts/get")
+
+
+@pytest.mark.requirement("relay.raw_questions")
+@by_eras
+async def test_a_result_that_the_upstreams_revision_does_not_have_reaches_no_client(
+    client_era: str, upstream_era: str, tmp_path: Path
+) -> None:
+    complete: Json = {**FORGED_QUESTION, "resultType": "complete"}
+    complete |= {} if upstream_era == "modern" else {"ttlMs": 10**9, "cacheScope": "public"}
+    results: Json = {
+        "ask": FORGED_QUESTION,
+        "new": {**complete, "resultType": "new"},
+        "odd": {**complete, "resultType": EMPTY},
+    }
+    answers: Json = {
+        "tools/list": {"tools": [{"name": name, "inputSchema": {"type": "object"}} for name in (*results, "done")]},
+        "resources/list": {"resources": [{"uri": f"test://{name}", "name": name} for name in (*results, "done")]},
+        "resources/read": {f"test://{name}": result for name, result in results.items()} | {"test://done": complete},
+        "prompts/list": {"prompts": [{"name": "ask"}]},
+        "prompts/get": FORGED_QUESTION,
+        "completion/complete": FORGED_QUESTION,
+    }
+    orders: Json = {"answers": answers, "results": {**results, "done": complete}, "capabilities": {"completions": {}}}
+    requests: list[tuple[str, Json]] = [
+        *(("tools/call", {"name": f"up__{name}"}) for name in results),
+        *(("resources/read", {"uri": f"test://{name}"}) for name in results),
+        ("prompts/get", {"name": "up__ask"}),
+        (
+            "completion/complete",
+            {"ref": {"type": "ref/prompt", "name": "up__ask"}, "argument": {"name": "q", "value": ""}},
+        ),
+    ]
+    async with proxy_client(tmp_path, {"up": scripted_entry("up", upstream_era, **orders)}, client_era) as client:
+        for method, params in requests:
+            if upstream_era == "modern" and method in CAN_ASK and "ask" in str(params):
+                continue  # a valid question, which other tests cover
+            try:
+                result = await client.request(method, params)
+            except AnswerError as error:
+                message = error.error["message"]
+            else:
+                assert result["isError"], (method, params)
+                message = result["content"][0]["text"]
+            assert message.startswith("The server up gave no usable answer"), (method, params)
+        for method, params in (("tools/call", {"name": "up__done"}), ("resources/read", {"uri": "test://done"})):
+            result = await client.request(method, params)
+            assert result.keys() & FORGED_QUESTION.keys() >= {"content", "contents"}
+            assert not result.keys() & {"inputRequests", "requestState"}
+            assert result.get("cacheScope") != "public"
+
+
+@pytest.mark.requirement("relay.raw_questions")
+@pytest.mark.parametrize("client_era", ["handshake", "modern"])
+async def test_a_request_of_a_2026_upstream_is_refused_and_its_call_is_sent_once(
+    client_era: str, tmp_path: Path
+) -> None:
+    tale = tmp_path / "tale"
+    question = {"id": "q", "method": "elicitation/create", "params": FORM["params"]}
+    tools = {"tools/list": {"tools": [{"name": "go", "inputSchema": {"type": "object"}}]}}
+    entry = scripted_entry("up", "modern", says={"go": [question]}, tale=str(tale), answers=tools)
+    async with proxy_client(tmp_path, {"up": entry}, client_era, answer=answer_with(elicitation={})) as client:
+        assert "requestState" not in (await client.call_and_parse("up__go"))["params"]
+        assert client.questions == []
+        await until(lambda: "" in tale.read_text().split("\n")[:-1])  # the refusal, which has no method
+    assert tale.read_text().count("tools/call") == 1
+
+
 @pytest.mark.requirement("relay.visible_forms")
 @by_eras_each_way
 async def test_a_form_hides_nothing_and_its_names_and_choices_stay_as_they_are(
@@ -462,6 +538,10 @@ async def test_links_that_must_be_opened_before_a_call_are_shown_as_in_a_questio
     async with proxy_client(tmp_path, servers, era) as client:
         with pytest.raises(AnswerError) as error_info:
             await client.call_and_parse("up__need")
+    async with proxy_client(tmp_path, servers, era, capabilities={"elicitation": {"form": {}}}) as client:
+        with pytest.raises(AnswerError) as undeclared_error:
+            await client.call_and_parse("up__need")
+        assert undeclared_error.value.error["data"] == {"elicitations": [], "x-unknown": 1}
     relayed_error = error_info.value.error
     assert (relayed_error["code"], relayed_error["message"], relayed_error["data"]["x-unknown"]) == (
         -32042,

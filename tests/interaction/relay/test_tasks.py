@@ -831,10 +831,10 @@ async def test_a_task_with_an_invalid_id_is_refused_and_invalid_times_are_passed
             assert (await client.request("tasks/get", {"taskId": task_id}))["pollIntervalMs"] == odd_value
         await client.items_by_name("resources")
         error = await refusal_error(client, "resources/read", {"uri": "test://text"})
-        assert "not a tool call" in error["message"]
+        assert "of a type that" in error["message"]
     entry = {**STDIO_ENTRY, "args": forked([PEER, "old"])}
     async with task_client(tmp_path, entry) as client:
-        assert "a revision without tasks" in (await client.call("up__manual", arguments))["content"][0]["text"]
+        assert "of a type that" in (await client.call("up__manual", arguments))["content"][0]["text"]
         assert EXTENSION not in (await client.request("server/discover"))["capabilities"]["extensions"]
 
 
@@ -953,3 +953,31 @@ async def test_a_session_is_not_idle_while_a_call_waits_for_one_of_its_tasks(
             await until(lambda: server.sessions() == 1)
             await settle(ada, "completed", result={"content": [{"type": "text", "text": "done"}]})
         assert text_or_json(results[0]) == "done"
+
+
+@pytest.mark.requirement("results.large")
+@by_way_each_way
+async def test_a_long_result_of_a_task_is_shortened_and_saved_like_that_of_a_call(
+    way: str, entries: dict[str, Json], tmp_path: Path
+) -> None:
+    text = "".join(f"line {number}\n" for number in range(1_000))
+    async with task_client(tmp_path, entries[way], settings={"limits": {"resultChars": 500}}) as client:
+        name = await begin_task(client)
+        await settle(client, "completed", result={"content": [{"type": "text", "text": text}]})
+        note, link = (await client.request("tasks/get", {"taskId": name}))["result"]["content"]
+        assert note["text"].startswith("Note: the result of up__manual is ")
+        assert "line 999" not in note["text"]
+        (saved,) = (await client.request("resources/read", {"uri": link["uri"]}))["contents"]
+        assert saved["text"] == text
+
+
+@pytest.mark.requirement("tasks.followed")
+@by_client
+async def test_a_task_that_failed_without_a_valid_error_has_one_with_a_message(
+    era: str, entries: dict[str, Json], tmp_path: Path
+) -> None:
+    async with proxy_client(tmp_path, {"up": entries["stdio"]}, era, capabilities=ALL) as client:
+        fields = {**QUICK, "status": "failed", "error": {"code": "odd"}}
+        with pytest.raises(AnswerError) as refusal:
+            await client.call("up__manual", {"label": "one", "fields": fields, "anyway": True})
+        assert refusal.value.error["message"] == "The task failed, but the server sent no valid error."

@@ -488,7 +488,6 @@ class BubblewrapConfinement:
         roots: Sequence[str],
         command_view: CommandView,
         *,
-        required_paths: Sequence[str] = (),  # paths that the command must see, regardless of their location
         namespaces: tuple[int, ...] | None = None,  # namespaces of the client's session
         private_folder: Callable[[], str] | None = None,
         client_key: str = "",
@@ -517,7 +516,6 @@ class BubblewrapConfinement:
             hidden_paths=hidden_paths,
             stand_ins=self._stand_ins,
             search_path=spec.environment.get("PATH", ""),
-            required_paths=required_paths,
             private_folder=private_folder,
             cache=cache,
             has_own_network=is_own,
@@ -527,6 +525,7 @@ class BubblewrapConfinement:
             Engine.BUBBLEWRAP,
             command_view.kind,
             Network.OWN_LOOPBACK if is_own else command_view.network,
+            foreign_owner=visible_file_system.foreign_owner(present),
             withheld=hidden_paths.withheld,
             prepare=preparation.prepare,
             gate=gate,
@@ -562,6 +561,8 @@ class BubblewrapConfinement:
         program = self._program or await THREADS.run(partial(find_bubblewrap, self._search_path, roots))
         if program is None:
             return SandboxStatus(None, "bubblewrap is not installed")
+        if seccomp_program(os.uname().machine) is None:
+            return SandboxStatus(program, "there is no system call filter for this architecture")
         if self._mode is SandboxMode.REQUIRED and is_root() and self._group.entrance() is None:
             return SandboxStatus(
                 program,
@@ -580,19 +581,18 @@ class BubblewrapConfinement:
 
     async def _probe(self, program: str, kind: ViewKind) -> str | None:
         """Return why a command cannot be started or confined in such a view, as a clause, or `None` if it can."""
-        # The probe tries to create a marker in the home folder, which the view must prevent. If the home folder is
-        # under /tmp, which every command may write to, use /etc instead.
-        folder = self._site.home if not contains(TEMPORARY, self._site.home) else ETC
-        marker = os.path.join(folder, f".coretools-mcp-probe-{os.urandom(8).hex()}")
+        # The probe tries to create a file in the home folder, which the view must prevent. If the home folder is under
+        # /tmp, which every command may write to, it tries that in /etc instead.
+        outside = self._site.home if not contains(TEMPORARY, self._site.home) else ETC
         view = CommandView(Engine.BUBBLEWRAP, kind, Network.OWN_LOOPBACK)
         site = replace(self._site, hidden=(), writable=())
 
         def make() -> Probe:
-            return Probe.create_in(self._folders.make("probe"), kind.value, own=TEMPORARY, outside=marker)
+            return Probe.create_in(self._folders.make("probe"), kind.value, own=TEMPORARY, outside=outside)
 
         def confine(probe: Probe) -> SandboxedCommand:
             spec = ProcessSpec(probe.argv, probe.root, {})
-            return self._sandboxed(program, spec, [probe.root], view, required_paths=probe.readable_paths, site=site)
+            return self._sandboxed(program, spec, [probe.root], view, site=site)
 
         return await failure_of(self._starter, make, confine)
 

@@ -122,19 +122,11 @@ def secret_places(
 
 def _known_paths(home: str, environ: Mapping[str, str]) -> Iterator[tuple[str, str]]:
     """Yield paths in the home folder or from environment variables that may exist, with their keys in `HOME_PLACES`."""
-    yield from _possible_paths(home, _names())
+    yield from _possible_paths(home, _names(""))
     for variable, place in MOVED.items():
         for value in filter(os.path.isabs, environ.get(variable, "").split(os.pathsep)):
-            if os.path.normpath(value) == os.path.normpath(f"{home}/{place}"):
-                continue
-            names = _names()
-            for part in map(str.casefold, filter(None, place.split("/"))):
-                matching = (subnames for pattern, subnames in names.patterns.values() if pattern.match(part))
-                names = names.subnames[part][1] if part in names.subnames else next(matching, _Names())
-                if names.place is not None and not HOME_PLACES[names.place].is_settings:
-                    break  # everything in this folder is hidden
-            exact = HOME_PLACES.get(place)
-            yield from _possible_paths(os.path.normpath(value), _Names(place) if exact and exact.is_settings else names)
+            if os.path.normpath(value) != os.path.normpath(f"{home}/{place}"):
+                yield from _possible_paths(os.path.normpath(value), _names(place))
 
 
 @dataclass(slots=True)
@@ -153,11 +145,15 @@ class _Names:
 
 
 @cache
-def _names() -> _Names:
-    top = _Names()
+def _names(folder_place: str) -> _Names:
+    """Return the known locations in a folder that stands for `folder_place` in the home folder."""
+    top = _Names(folder_place if folder_place in HOME_PLACES else None)
+    prefix = f"{folder_place}/" if folder_place else ""
     for place in HOME_PLACES:
+        if not place.startswith(prefix):
+            continue
         names = top
-        for part in place.split("/"):
+        for part in place.removeprefix(prefix).split("/"):
             name = part.casefold()
             if "*" in part:
                 _, names = names.patterns.setdefault(name, (re.compile(translate(name)), _Names()))
@@ -624,16 +620,16 @@ SCRIPTS = frozenset(_SCRIPTS.split())
 _MOVED = """
 XDG_CONFIG_HOME=.config XDG_DATA_HOME=.local/share XDG_STATE_HOME=.local/state XDG_CACHE_HOME=.cache GNUPGHOME=.gnupg
 CARGO_HOME=.cargo GRADLE_USER_HOME=.gradle NPM_CONFIG_USERCONFIG=.npmrc npm_config_userconfig=.npmrc
-PIP_CONFIG_FILE=.pip/pip.conf AWS_SHARED_CREDENTIALS_FILE=.aws/credentials AWS_CONFIG_FILE=.aws/config KUBECONFIG=.kube
+PIP_CONFIG_FILE=.pip/pip.conf AWS_SHARED_CREDENTIALS_FILE=.aws AWS_CONFIG_FILE=.aws/config KUBECONFIG=.kube
 DOCKER_CONFIG=.docker REGISTRY_AUTH_FILE=.dockercfg NETRC=.netrc PGPASSFILE=.pgpass PGSERVICEFILE=.pg_service.conf
 GH_CONFIG_DIR=.config/gh GLAB_CONFIG_DIR=.config/glab-cli GIT_CONFIG_GLOBAL=.gitconfig AZURE_CONFIG_DIR=.azure
 CLOUDSDK_CONFIG=.config/gcloud GOOGLE_APPLICATION_CREDENTIALS=.config/gcloud BOTO_CONFIG=.boto OCI_CLI_CONFIG_FILE=.oci
 PASSWORD_STORE_DIR=.password-store SOPS_AGE_KEY_FILE=.config/sops VAULT_TOKEN_PATH=.vault-token
-ANSIBLE_VAULT_PASSWORD_FILE=.vault_pass RCLONE_CONFIG=.rclone.conf CURL_HOME= ZDOTDIR= WGETRC=.wgetrc CONDARC=.condarc
+ANSIBLE_VAULT_PASSWORD_FILE=.vault_pass* RCLONE_CONFIG=.rclone.conf CURL_HOME= ZDOTDIR= WGETRC=.wgetrc CONDARC=.condarc
 COMPOSER_HOME=.composer BUNDLE_USER_CONFIG=.bundle/config HEX_HOME=.hex TF_CLI_CONFIG_FILE=.terraformrc
 CODEX_HOME=.codex CLAUDE_CONFIG_DIR=.claude HF_HOME=.cache/huggingface HF_TOKEN_PATH=.cache/huggingface/token
-KAGGLE_CONFIG_DIR=.kaggle JUPYTER_CONFIG_DIR=.jupyter XAUTHORITY=.Xauthority HISTFILE=.bash_history DOTNET_CLI_HOME=
-MYSQL_HISTFILE=.mysql_history PSQL_HISTORY=.psql_history
+KAGGLE_CONFIG_DIR=.kaggle JUPYTER_CONFIG_DIR=.jupyter XAUTHORITY=.Xauthority HISTFILE=.*_history DOTNET_CLI_HOME=
+MYSQL_HISTFILE=.*_history PSQL_HISTORY=.*_history
 """
 _PLAIN_FOR_CURL = (
     "proxy|noproxy|cacert|capath|insecure|location|silent|show-error|retry|retry-delay|connect-timeout|max-time"
@@ -653,9 +649,9 @@ PLAIN_NAMES: Mapping[str, str] = {
         "|BUILD__.*|LOCAL__.*|MIRROR__.*|FORCE_RUBY_PLATFORM|IGNORE_.*|PREFER_PATCH|SSL_CA_CERT|SSL_VERIFY_MODE)"
     ),
 }
-# Keyed by environment variable: the file or folder in the home folder whose rules also apply to the path in the
-# variable. The variable may contain several paths, separated by colons. An empty string stands for the home folder
-# itself.
+# Keyed by environment variable: a key of `HOME_PLACES`, or a folder with several of them, whose rules also apply to the
+# path in the variable. The variable may contain several paths, separated by colons. An empty string stands for the home
+# folder itself.
 MOVED: Mapping[str, str] = dict(re.findall(r"(\S+)=(\S*)", _MOVED))
 # All known locations of secrets in a home folder, keyed by their path in it
 HOME_PLACES: Mapping[str, SecretPlace] = {

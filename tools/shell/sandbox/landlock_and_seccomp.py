@@ -99,7 +99,7 @@ async def landlock_failure(starter: ProcessStarter, parent: str) -> str | None:
         return reason
 
     def confine(probe: Probe) -> ConfinedCommand:
-        readable = (*map(os.path.realpath, SYSTEM), *probe.readable_paths, probe.root)
+        readable = (*map(os.path.realpath, SYSTEM), probe.root)
         rules = landlock_rules(readable, [os.path.join(probe.folder, "own")])
         return ConfinedCommand(ProcessSpec(probe.argv, "/", {}, landlock=rules))
 

@@ -1,4 +1,4 @@
-"""Tests a sandbox engine (bubblewrap or Landlock) by running a program in it that tries forbidden actions.
+"""Tests a sandbox engine (bubblewrap or Landlock) by running a shell in it that tries forbidden actions.
 
 An installed engine may still lack what it needs (user namespaces, or mounts in containers). Even if the engine starts,
 it might not confine anything.
@@ -9,12 +9,12 @@ from __future__ import annotations
 import errno
 import os
 import shutil
-import sys
 import tempfile
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
+from pathlib import Path
 
 from anyio import CancelScope, fail_after
 
@@ -28,10 +28,45 @@ from tools.shell.process_spec import (
     StartFailedError,
     unread_output,
 )
-from tools.shell.sandbox.probe_program import WORKED
 
-SECONDS = 5.0  # time limit for the test, which takes as long as starting Python
+SECONDS = 5.0  # time limit for the test, which takes as long as starting a command
 NO_ANSWER = f"it did not answer within {SECONDS:g} s"
+WORKED = 100  # exit status of the script after it has printed what it could do, or could not do, against expectation
+# Arguments: `working` or `reading` for bubblewrap's views, or `landlock`; the workspace; a file that the shell may
+# write to; one that it may not write to; the id of a process outside, and how many system call filters it has. The
+# script uses only builtins, because a view may lack other programs: `true`, because a failed redirection of `:` would
+# end the shell. Error messages are discarded.
+_SCRIPT = f"""
+confinement=$1 root=$2 own=$3 outside=$4 process=$5 filters=$6 calls=
+exec 2< /dev/null
+tell() {{ echo "$1"; exit {WORKED}; }}
+true >> "$outside" && tell "wrote outside its workspace"
+true < "$root/file" && true >> "$own" || tell "could not read its workspace, or could not write to its own folder"
+true >> /proc/sys/kernel/core_pattern && tell "could change kernel settings"
+while read -r name value rest; do
+    case $name$value in
+        CapInh:*[!0]* | CapPrm:*[!0]* | CapEff:*[!0]* | CapAmb:*[!0]*) tell "kept a capability" ;;
+        Seccomp:*) calls=$value ;;
+        Seccomp_filters:*) [ "$value" -gt "$filters" ] || calls= ;;
+    esac
+done < /proc/self/status
+[ "$calls" = 2 ] || tell "ran without a system call filter"
+if [ "$confinement" = working ]; then
+    true > "$root/new" || tell "could not create a file in its workspace"
+else
+    true > "$root/new" && tell "created a file in its workspace"
+    true >> "$root/file" && tell "wrote to a file in its workspace"
+fi
+if [ "$confinement" = landlock ]; then
+    true < "$outside" && tell "read a file outside the sandbox"
+    kill -0 "$process" && tell "signalled a process outside the sandbox"
+    true < "/proc/$process/environ" && tell "read the environment of a process outside the sandbox"
+else
+    [ "$PPID" = 1 ] || tell "was in the process namespace of this server"
+    {{ read -r line && ! read -r line; }} < /proc/net/route || tell "had a route to the network"
+fi
+exit 0
+"""
 # bubblewrap's messages and their meaning.
 _KNOWN_FAILURES = {
     "setting up uid map": "user namespaces are restricted here (AppArmor, "
@@ -51,52 +86,45 @@ _KNOWN_FAILURES = {
 
 @dataclass(frozen=True, slots=True)
 class Probe:
-    """The test program, and the folders created for it."""
+    """The shell to run, and the files created for it."""
 
     folder: str  # deleted by `remove`, or with the server's folder
-    root: str  # the workspace of the program
+    root: str  # the workspace of the shell
     argv: tuple[str, ...]
-    readable_paths: tuple[str, ...]  # real paths that the program has to read
-    outside: str  # the file that the program must not write to; also deleted by `remove`
+    files: tuple[str, ...]  # files that the shell may have created outside `folder`
 
     @staticmethod
-    def create_in(parent: str, engine_or_view: str, own: str = "", outside: str = "") -> Probe:
-        """Create the test's files in a new folder inside `parent`.
+    def create_in(parent: str, confinement: str, own: str = "", outside: str = "") -> Probe:
+        """Create the test's files in a new folder inside `parent`. `_SCRIPT` explains `confinement`.
 
-        If `own` (the writable folder) or `outside` (the forbidden file) is not given, it is created too. All arguments
-        except `parent` are passed to the program. Raises an `OSError` on failure. Blocking.
+        `own` is a folder that the shell may write to, and `outside` one that it may not write to. By default, both are
+        created, with a file in `outside`. Raises an `OSError` on failure. Blocking.
         """
-        folder = os.path.realpath(tempfile.mkdtemp(dir=parent))
-        root, own = os.path.join(folder, "root"), own or os.path.join(folder, "own")
-        if not outside:
-            outside = os.path.join(folder, "outside")
-            _write(outside)
-        for folder_path in (own, os.path.join(root, ".git", "hooks"), os.path.join(root, ".vscode")):
-            os.makedirs(folder_path, exist_ok=True)
-        _write(os.path.join(root, "file"))
-        # Use real paths, because a symlink to one of them may be in a folder that is private to commands, such as /tmp.
-        script = os.path.join(os.path.dirname(os.path.realpath(__file__)), "probe_program.py")
-        python = os.path.realpath(sys.executable)
-        process = f"{os.getpid()}:{os.readlink('/proc/self/ns/pid')}"
-        argv = (python, "-P", "-S", script, engine_or_view, root, own, outside, process)
-        readable_paths = (sys.prefix, sys.base_prefix, os.path.dirname(python), script)
-        return Probe(folder, root, argv, tuple(map(os.path.realpath, readable_paths)), outside)
+        # Use a real path, because a symlink to it may be in a folder that is private to commands, such as /tmp.
+        folder = os.path.realpath(tempfile.mkdtemp(prefix=".coretools-mcp-probe-", dir=parent))
+        root, name = os.path.join(folder, "root"), os.path.basename(folder)
+        own_file = os.path.join(own or os.path.join(folder, "own"), name)
+        outside_file = os.path.join(outside or folder, name)
+        for path in (root, os.path.dirname(own_file)):
+            os.makedirs(path, exist_ok=True)
+        for path in (os.path.join(root, "file"), *(() if outside else (outside_file,))):
+            Path(path).touch()
+        with open("/proc/self/status", encoding="utf-8", errors="replace") as status:
+            filters = next((line.split()[1] for line in status if line.startswith("Seccomp_filters:")), "0")
+        arguments = (confinement, root, own_file, outside_file, str(os.getpid()), filters)
+        return Probe(folder, root, ("/bin/sh", "-c", _SCRIPT, "sh", *arguments), (own_file, outside_file))
 
     def remove(self) -> None:
         shutil.rmtree(self.folder, ignore_errors=True)
-        with suppress(OSError):
-            os.unlink(self.outside)
-
-
-def _write(path: str) -> None:
-    with open(path, "w", encoding="utf-8") as file:
-        file.write("unchanged")
+        for path in self.files:
+            with suppress(OSError):
+                os.unlink(path)
 
 
 async def failure_of(
     starter: ProcessStarter, make: Callable[[], Probe], confine: Callable[[Probe], ConfinedCommand]
 ) -> str | None:
-    """Return why the test program is not confined, phrased for the middle of a sentence, or `None` if it is confined.
+    """Return why the shell is not confined, phrased for the middle of a sentence, or `None` if it is confined.
 
     `make` and `confine` are blocking. Raises an `ExhaustedError` if a lack of resources prevents a result.
     """
@@ -143,7 +171,7 @@ async def _failure_in(starter: ProcessStarter, confined_command: ConfinedCommand
             process.close()
         await confined_command.release()
     if code == WORKED:
-        return f"it does not confine commands as it should: one {output}"
+        return f"it does not confine commands as it should: one {output.strip()}"
     if code == 0:
         return None
     if (resource_error := exhaustion_of(scarcity_in(output) or OSError(), NOTHING_DONE)) is not None:
