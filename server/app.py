@@ -69,6 +69,8 @@ class App:
         served_over: ServedOver,
         observation: Observation | None = None,
         replica: Replica | None = None,
+        *,
+        keeps_tmp: bool = True,  # whether a client's `/tmp` outlives a call
     ) -> None:
         self.replica = replica = replica or lone_replica()
         settings = report.settings
@@ -77,7 +79,7 @@ class App:
         self.on_http_refusal: Callable[[int], None] = lambda _: None  # called with the HTTP status of each refusal
         self.started = anyio.Event()  # set by `start_upstreams`
         self.registry = ToolRegistry()
-        self.commands = Commands(report)
+        self.commands = Commands(report, keeps_tmp=keeps_tmp)
         self._fetcher, self._memory = page_fetcher(settings.web), settings.memory.for_tools(report.own_folder)
         self._todos = TodoLists()
         self.custom_tools = CustomTools(settings, self.commands, self.registry, self._add_builtin_tools(report))
@@ -90,7 +92,7 @@ class App:
             self.commands.scratch,
             on_new=self.start_upstreams,
             on_forget=self._forget,
-            replica=replica.name if replica.store.is_shared else "",
+            replica=replica.name if replica.shared_store is not None else "",
         )
         consent = settings.confirmation
         self._consent = ConsentPolicy(consent.when_unavailable, consent.timeout / 1000, consent.style, replica)
@@ -160,6 +162,7 @@ class App:
                 lambda: self.commands.code_intelligence,
             ),
             media=settings.media,
+            why_no_scratch=self.commands.why_no_scratch,
         )
 
     def _make_router(
@@ -226,7 +229,7 @@ class App:
         if settings.limits.calls_per_minute is not None or settings.limits.calls_at_once is not None:
             from server.requests.call_limits import CallLimits  # noqa: PLC0415 - loaded only if a limit is set
 
-            table.middleware.insert(1, CallLimits(settings.limits, self.replica.store))
+            table.middleware.insert(1, CallLimits(settings.limits, self.replica.shared_store))
         if observation is not None:
             observation.find_tool = self.registry.find
             if observation.metrics is not None:
@@ -253,7 +256,9 @@ class App:
     @asynccontextmanager
     async def running(self) -> AsyncGenerator[None]:
         """Run the tasks that outlive a single request, such as those that own the connections to upstreams."""
-        await self.replica.store.start()
+        store = self.replica.shared_store
+        if store is not None:
+            await store.start()
         if self.pool.approvals is not None:
             await self.pool.approvals.refresh()  # before any list is sent
         async with anyio.create_task_group() as tasks:
@@ -268,7 +273,8 @@ class App:
                 with anyio.CancelScope(shield=True):
                     await THREADS.run(self._audit.close)
                     await THREADS.run(self._journal.close)
-                    await self.replica.store.aclose()
+                    if store is not None:
+                        await store.aclose()
 
     @property
     def is_settled(self) -> bool:
@@ -300,7 +306,7 @@ class App:
             self.router.start(self._tasks, ctx)
             self.custom_tools.start(self._tasks)
             self._tasks.start_soon(self.live.follow, self._tasks, name="settings")
-            if self.replica.store.is_shared:
+            if self.replica.shared_store is not None:
                 self._tasks.start_soon(self._announcements.follow_replicas, name="replicas")
 
     async def _on_settings_changed(self, previous: SettingsReport, current: SettingsReport) -> None:

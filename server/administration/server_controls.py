@@ -27,7 +27,7 @@ from tools.contract.limits import ApprovalMode
 from tools.contract.tool_results import FunctionCall
 from tools.files.workspace import Workspace
 from tools.machine.threads import THREADS
-from tools.permissions.permission_policy import PermissionRequest
+from tools.permissions.permission_policy import ALL_RIGHTS, PermissionRequest
 from tools.permissions.tool_names import SHELL
 from tools.permissions.verdict import PLAN_MODE, Permission, Verdict
 
@@ -139,6 +139,7 @@ class RunningServer:
         """Return the decision about a call from a stdio client without roots. The call does not run."""
         state = ClientState(STDIO_KEY, self.clients.approval_mode)
         scratch = self.clients.scratch(STDIO_KEY)[state.approval_mode is ApprovalMode.PLAN]
-        workspace = self.contexts.workspaces.workspace(ClientRoots(), scratch=scratch)
+        params = {"arguments": call.arguments}
+        workspace = await self.contexts.workspace(ClientRoots(), (), ALL_RIGHTS, scratch, params)
         context = ToolContext(workspace, self.contexts.limits, state, self.contexts.services)
         return await self.runner.judge(self.live.registry.get_tool(call.name), call.arguments, context)

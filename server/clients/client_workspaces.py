@@ -141,7 +141,7 @@ class WorkspacePolicy:
                 "operator must add one with --workspace."
             )
         if folders:
-            return folders, ""
+            return _without_broad_folders(folders)
         try:
             folder = os.path.realpath(os.getcwd())
         except OSError:
@@ -150,11 +150,9 @@ class WorkspacePolicy:
                 "--workspace DIR."
             )
             return (), problem
-        home, installation = os.path.realpath(Path.home()), os.path.realpath(os.path.dirname(sys.executable))
-        if folder == home:
-            description = "your home folder"
-        elif folder == os.path.dirname(folder):
-            description = "the root of the file system"
+        installation = os.path.realpath(os.path.dirname(sys.executable))
+        if broad := _why_too_broad(folder):
+            description = broad
         elif folder == installation or contains(os.path.realpath(sys.prefix), folder):
             description = "an installation folder"
         else:
@@ -163,6 +161,30 @@ class WorkspacePolicy:
             f"No workspace is set, and the server was started in {description} ('{folder}'), which is never used as a "
             "default. The operator can start it with --workspace DIR or set workspace.roots in the settings."
         )
+
+
+def _why_too_broad(folder: str) -> str:
+    """Return why a folder is a workspace only if the operator names it, as a description; empty if it may be one."""
+    home = os.path.realpath(Path.home())
+    if folder == os.path.dirname(folder):
+        return "the root of the file system"
+    if contains(folder, home):
+        return "your home folder" if folder == home else "a folder that contains your home folder"
+    return ""
+
+
+def _without_broad_folders(folders: Sequence[str]) -> tuple[Sequence[str], str]:
+    """Return a client's folders without those that only the operator can name, and the reason if none is left."""
+    broad = {folder: description for folder in folders if (description := _why_too_broad(folder))}
+    problem = " ".join(
+        f"The client has opened '{folder}', {description}, which becomes a workspace only if the operator names it. "
+        "The client can open another folder, or the operator can start the server with --workspace DIR or set "
+        "workspace.roots in the settings."
+        for folder, description in broad.items()
+    )
+    if problem:
+        logger.warning("client roots that are not used: %s", problem)
+    return [folder for folder in folders if folder not in broad], problem
 
 
 _NO_ROOT_USABLE = (

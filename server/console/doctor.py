@@ -40,6 +40,7 @@ from tools.files.search.ripgrep import find_ripgrep
 from tools.files.workspace import is_inside
 from tools.machine.threads import THREADS
 from tools.shell.command_environment import command_environment
+from tools.shell.sandbox.visible_file_system import foreign_owner
 from tools.web.search_settings import SETUP
 
 CHECK_SECONDS = 40.0  # time limit per check; slow checks have their own, shorter limit
@@ -208,7 +209,11 @@ async def check_sandbox(app: App, findings: Findings) -> None:
     status = await confinement.status(report.settings.workspace.roots)
     is_linux = sys.platform == "linux"
     remedy = "apt install bubblewrap; in a container, allow user namespaces" if is_linux else ""
-    if status.failure is None:
+    roots = [real_path(root) for root in report.settings.workspace.roots or (working_folder() or os.sep,)]
+    if status.failure is None and (owner := await THREADS.run(partial(foreign_owner, roots))) is not None:
+        text = f"a workspace folder belongs to user {owner}, and in the sandbox root has no rights to files of others"
+        findings.broken("sandbox", f"{text}: commands cannot change it", f"start the server as user {owner}")
+    elif status.failure is None:
         findings.ok("sandbox", f"{status.program} works: commands run in the reading view or the working view")
     elif not await confinement.landlock_failure():
         others = "no other command runs"
@@ -399,7 +404,9 @@ async def check_upstreams(app: App, findings: Findings) -> None:
         findings.absent(f"server {hidden_name.origin.alias}", str(hidden_name))
     for entry in app.live.report.entries:
         if entry.left_out is not None:
-            add, remedy = (findings.broken, HINT) if entry.lacks_variable else (findings.absent, "")
+            add = findings.broken if entry.lacks_variable or entry.problems else findings.absent
+            remedy = "coretools-mcp config check says what is wrong" if entry.problems else ""
+            remedy = HINT if entry.lacks_variable else remedy
             add(f"server {entry.alias}", f"not used: {entry.left_out}", remedy)
 
 

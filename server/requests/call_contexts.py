@@ -11,19 +11,21 @@ import asyncio
 import logging
 import time
 from collections import OrderedDict
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
+from itertools import chain
 from uuid import UUID
 
 from server.clients.client_request import TOKEN_KEY, Exchange, exchange_of, principal_of, rights_of
 from server.clients.client_workspaces import PLACE_WAIT_SECONDS, ClientRoots, RootsState, WorkspacePolicy, learn_roots
+from server.protocol.json_rpc import Json, as_list, as_mapping
 from server.protocol.request_table import McpConnection, RequestContext, progress_token
 from server.upstreams.relay.request_relay import CallContext
 from tools.call.base_tool import ClientState, Services, ToolContext
 from tools.contract.limits import ApprovalMode, Limits, MediaHandling, no_progress
 from tools.contract.tool_errors import ToolError, ToolErrorType
-from tools.files.workspace import ReadLedger, Scratch
+from tools.files.workspace import MAX_PATH_CHARS, SCRATCH_NAME, ReadLedger, Scratch, Workspace
 from tools.permissions.permission_policy import ALL_RIGHTS, Rights
 from tools.shell.job_table import JobTable
 
@@ -180,12 +182,21 @@ def client_key(ctx: RequestContext) -> str:
     return f"{SESSION_KEYS[0]}{session}" if session else ""
 
 
+def _may_name_scratch(params: Json) -> bool:
+    """Return True if a request's URI or one of its arguments may name a path in `/tmp`."""
+    values = [params.get("uri"), *as_mapping(params.get("arguments")).values()]
+    texts = chain.from_iterable(as_list(value) or [value] for value in values)
+    return any(isinstance(text, str) and text.find(SCRATCH_NAME, 0, MAX_PATH_CHARS) >= 0 for text in texts)
+
+
 @dataclass(frozen=True, slots=True)
 class Contexts:
     workspaces: WorkspacePolicy
     limits: Limits
     services: Services
     media: MediaHandling
+    # Returns why commands have no `/tmp` of their own, as a sentence; empty if they have one. Tests the sandbox.
+    why_no_scratch: Callable[[Sequence[str]], Awaitable[str]]
 
     async def for_request(self, client: Client, ctx: RequestContext) -> ToolContext:
         """Return the context of a request that uses files. If the client's roots are needed, ask for them."""
@@ -204,7 +215,7 @@ class Contexts:
             if len(client.reads) > MAX_PROGRAMS:
                 client.reads.popitem(last=False)
         return ToolContext(
-            workspace=self.workspaces.workspace(roots, readable, rights, client.scratch[is_planning]),
+            workspace=await self.workspace(roots, readable, rights, client.scratch[is_planning], ctx.params),
             limits=self.limits,
             client=client.state,
             services=self.services,
@@ -216,6 +227,22 @@ class Contexts:
                 not self.workspaces.asks_for_roots or folders.changes == changes or folders.roots == roots
             ),
         )
+
+    async def workspace(
+        self,
+        roots: ClientRoots | None,
+        readable: tuple[str, ...],
+        rights: Rights,
+        scratch: Scratch | str,
+        params: Json | None,
+    ) -> Workspace:
+        """Return the workspace of a request with the given parameters, whose `/tmp` is the one that commands have."""
+        workspace = self.workspaces.workspace(roots, readable, rights, scratch)
+        # Whether commands have a `/tmp` of their own is known only after a test, which takes time and starts processes.
+        if workspace.scratch is None or not _may_name_scratch(as_mapping(params)):
+            return workspace
+        reason = await self.why_no_scratch(workspace.roots)
+        return self.workspaces.workspace(roots, readable, rights, reason) if reason else workspace
 
     async def folders(self, client: Client | None, exchange: Exchange | None) -> tuple[str, ...]:
         """Return a client's workspace folders for upstream programs, which start in the first one."""

@@ -25,6 +25,7 @@ from server.settings.settings_files import home_folder, real_path, runtime_folde
 from server.settings.tool_models import WebSettings
 from server.settings.workspace_trust import trust_file, trusted_files
 from tools.call.tool_registry import ToolRegistry
+from tools.contract.tool_errors import ExhaustedError
 from tools.files.workspace import SCRATCH_NAME, Scratch
 from tools.machine.cached_properties import cached_property
 from tools.memory.memory_files import is_memory_name
@@ -52,6 +53,7 @@ logger = logging.getLogger(__name__)
 # Settings with tool rules, and the command-line options for them
 FLAGS = {"tools.include": "--include-tools", "tools.exclude": "--exclude-tools"}
 _NO_SESSION = "This client has no session, so each of its commands has its own /tmp, and file tools have none."
+_ONE_CALL = "This server ends with the call, and the /tmp of its commands with it, so file tools have none."
 CLOSE_SECONDS = 5.0  # limit for stopping commands at shutdown; the broker kills the rest
 
 
@@ -153,8 +155,9 @@ def permission_policy(report: SettingsReport, registry: ToolRegistry) -> Permiss
 class Commands:
     """Runs commands and programs, with everything that they need. No process is started before the first command."""
 
-    def __init__(self, report: SettingsReport) -> None:
+    def __init__(self, report: SettingsReport, *, keeps_tmp: bool = True) -> None:
         self._report = report
+        self._keeps_tmp = keeps_tmp
         self._shell = report.settings.shell
         caches = os.path.join(report.state_folder, "caches") if report.state_folder is not None else None
         # A folder is created only when it is needed.
@@ -214,6 +217,7 @@ class Commands:
             read_only=tuple(map(os.path.abspath, own_files)),
             readable=shell.readable,
             writable=shell.writable,
+            keeps_tmp=self._keeps_tmp,
         )
         return BubblewrapConfinement(
             SandboxMode(shell.sandbox),
@@ -229,6 +233,13 @@ class Commands:
     async def are_confined(self, roots: Sequence[str]) -> bool:
         """Return whether commands are certain to run in the sandbox."""
         return self._shell.sandbox != "off" and (await self.confinement.status(roots)).failure is None
+
+    async def why_no_scratch(self, roots: Sequence[str]) -> str:
+        """Return why commands have no `/tmp` of their own, as a sentence; empty if they have one, or if unknown."""
+        with suppress(ExhaustedError):
+            if failure := (await self.confinement.status(roots)).failure:
+                return f"There is no private /tmp, because commands do not run in bubblewrap: {failure}."
+        return ""
 
     def runner(self) -> CommandRunner:
         """Return the command runner, created at first use, because many servers never run commands."""
@@ -295,6 +306,8 @@ class Commands:
         def scratch(path: str | None) -> Scratch | str:
             if path is None:
                 return _NO_SESSION
+            if not self._keeps_tmp:
+                return _ONE_CALL
             work = os.path.join(os.path.dirname(path), WORK)
             return Scratch(path, partial(self.folders.make_scratch, path), work)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import shutil
 import socket
 import stat
 import subprocess
@@ -105,12 +106,38 @@ def test_tools_tells_which_upstream_is_missing_and_fails(root: Path, tmp_path: P
     assert "read_file" in result.stdout
 
 
+@pytest.mark.requirement("cli.doctor")
+@pytest.mark.skipif(os.geteuid() != 0, reason="not run: only root can give a folder to another user")
+@pytest.mark.skipif(shutil.which("bwrap") is None, reason="not run: bubblewrap is missing here")
+def test_a_workspace_of_another_user_is_reported_if_the_server_runs_as_root(root: Path) -> None:
+    os.chown(root, 65_534, -1)
+    root.chmod(0o755)
+    result = run("doctor", "--workspace", str(root))
+    assert result.returncode == 1
+    assert "belongs to user 65534" in re.sub(r"\s+", " ", result.stdout)
+    command = run("call", "run_shell_command", "command=touch x", "--yes", "--workspace", str(root))
+    assert "The workspace belongs to user 65534" in command.stdout
+    assert "write its path in the command" not in command.stdout
+
+
 @pytest.mark.requirement("cli.call")
 def test_call_shows_a_result(root: Path) -> None:
     (root / "a.txt").write_text("hello\n")
     result = run("call", "read_file", f"absolute_path={root / 'a.txt'}", "--workspace", str(root))
     assert result.returncode == 0
     assert "hello" in result.stdout
+
+
+@pytest.mark.requirement("cli.call")
+@pytest.mark.requirement("scratch.absent")
+@pytest.mark.skipif(shutil.which("bwrap") is None, reason="not run: bubblewrap is missing here")
+def test_a_call_promises_no_file_in_a_tmp_that_ends_with_it() -> None:
+    with tempfile.TemporaryDirectory(dir="/srv" if os.access("/srv", os.W_OK) else Path.home()) as folder:
+        written = run("call", "write_file", "file_path=/tmp/y", "content=x", "--workspace", folder)
+        command = run("call", "run_shell_command", "command=echo hi > /tmp/y", "--workspace", folder)
+    assert written.returncode != 0
+    assert "This server ends with the call" in written.stdout
+    assert "Deleted: /tmp/y." in command.stdout
 
 
 @pytest.mark.requirement("cli.call")

@@ -264,11 +264,15 @@ async def test_when_the_broker_is_killed_nothing_is_left_and_the_next_start_work
     os.kill(parent, signal.SIGKILL)
     await until_ended([parent])
     assert await run(broker, bash("echo next")) == (ExitStatus(0, None), "next\n")
+    statuses: list[ExitStatus] = []
     with anyio.fail_after(CEILING):
         for process in processes:
             await process.wait_gone()
-            await process.wait()
+            statuses.append(await process.wait())
             process.close()
+    # The status says why a program was killed. A quick one may have ended before this server noticed the loss.
+    assert any(status.is_lost for status in statuses)
+    assert all(status.signal for status in statuses if status.is_lost)
     await until_ended(descendants)
     await until_no_process_has_mark(mark)
     assert idle == (ExitStatus(0, None), "idle\n")

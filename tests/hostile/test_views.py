@@ -353,6 +353,24 @@ async def test_an_environment_makes_its_interpreter_visible_only_if_it_was_reall
     assert "SECRET" not in result.output
 
 
+@pytest.mark.requirement("sandbox.ways")
+async def test_in_the_opened_store_of_a_worktree_git_works_but_its_hooks_and_settings_stay(place: Place) -> None:
+    main, store, worktree = place.ws, place.ws / ".git", place.base / "linked"
+    git(main, "worktree", "add", "-q", str(worktree))
+    shutil.rmtree(store / "hooks")
+    place.ws, view = worktree, replace(WORKING, writable=(str(store),))
+    own, settings = store / "worktrees" / "linked", (store / "config").read_text()
+    result = await place.run(
+        f"echo x > x; {GIT} add x; {GIT} commit -qm two; for file in {store}/hooks/post-commit {store}/config "
+        f"{own}/config.worktree {own}/commondir {main}/file; do echo x >> $file; done; mv {store} {store}2",
+        view,
+    )
+    assert git(main, "log", "--format=%s", "linked").splitlines() == ["two", "one"], result
+    assert ((store / "config").read_text(), (own / "commondir").read_text()) == (settings, "../..\n")
+    assert (os.listdir(store / "hooks"), (main / "file").read_text()) == ([], "one\n")
+    assert "config.worktree" not in os.listdir(own)
+
+
 @pytest.mark.requirement("sandbox.reading")
 async def test_git_sees_the_repository_that_it_works_in_and_no_other(place: Place) -> None:
     worktree = place.base / "linked"
@@ -776,6 +794,15 @@ async def test_nothing_lasts_next_to_a_workspace_in_tmp_and_the_result_says_so(
     assert (await place.run("ls -A /tmp", view)).output == f"{place.ws.relative_to('/tmp').parts[0]}\n"
     assert not any(path.name.startswith("alone-") for path in place.private.iterdir())
     assert not (place.ws.parent / ".cargo").exists()
+
+
+@pytest.mark.requirement("sandbox.lasting")
+@pytest.mark.parametrize("view", [READING, WORKING], ids=["reading", "working"])
+async def test_if_the_server_ends_with_a_command_the_result_names_what_was_in_its_tmp(
+    place: Place, view: CommandView
+) -> None:
+    result = await place.run("echo hi > /tmp/y; cat file", view, Site(home=str(place.home), keeps_tmp=False))
+    assert (result.output, result.changes.not_lasting) == ("one\n", ("/tmp/y",))
 
 
 @pytest.mark.requirement("sandbox.lasting")

@@ -219,14 +219,19 @@ async def test_plan_mode_has_its_own_tmp_which_is_gone_with_the_plan(outer_root:
 
 @pytest.mark.requirement("scratch.absent")
 @pytest.mark.parametrize(
-    ("settings", "is_below", "reason"),
-    [({}, True, "This workspace is in /tmp"), ({"shell": {"sandbox": "off"}}, False, "")],
+    ("settings", "place", "reason"),
+    [
+        ({}, "below", "This workspace is in /tmp"),
+        ({"shell": {"sandbox": "off"}}, "elsewhere", ""),
+        # Bubblewrap may be installed and still not work, which only a test of it shows.
+        ({}, "/var/lib", "There is no private /tmp, because commands do not run in bubblewrap: the workspace root"),
+    ],
 )
 async def test_where_there_is_no_tmp_a_name_in_it_is_refused_with_the_reason(
-    settings: Mapping[str, Any], is_below: bool, reason: str, outer_root: Path, root: Path, tmp_path: Path
+    settings: Mapping[str, Any], place: str, reason: str, outer_root: Path, root: Path, tmp_path: Path
 ) -> None:
-    folder = root if is_below else outer_root
-    if is_below and not root.is_relative_to("/tmp"):
+    folder = {"below": root, "elsewhere": outer_root}.get(place, Path(place))
+    if place == "below" and not root.is_relative_to("/tmp"):
         pytest.skip("not run: the files of tests are not in /tmp")
     async with connected("stdio", HANDSHAKE, folder, write_config(tmp_path, settings)) as client:
         for tool, arguments in (

@@ -37,6 +37,25 @@ def test_a_home_the_root_folder_and_an_installation_are_never_the_default_worksp
     assert error.value.code is ToolErrorType.NO_WORKSPACE
 
 
+@pytest.mark.requirement("roots.client")
+def test_a_home_a_folder_above_it_and_the_root_folder_are_left_out_of_the_roots_of_a_client(
+    root: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    home, project = root / "home", root / "home" / "project"
+    project.mkdir(parents=True)
+    monkeypatch.setenv("HOME", str(home))
+    broad = (str(home), str(root), "/")
+    for folder in broad:
+        with pytest.raises(ToolError, match=f"'{folder}'.*--workspace") as error:
+            policy().workspace(ClientRoots((folder,))).locate(str(home / "notes"))
+        assert error.value.code is ToolErrorType.NO_WORKSPACE
+        assert f"'{folder}'" in caplog.text
+    assert policy().workspace(ClientRoots((*broad, str(project)))).roots == (str(project),)
+    # An operator who names the folder has decided about it.
+    for named in (policy(home), policy(home, intersect=True), policy(root, intersect=True)):
+        assert named.workspace(ClientRoots((str(home),))).roots == (str(home),)
+
+
 @pytest.mark.requirement("roots.operator")
 def test_an_empty_intersection_leaves_no_workspace_and_says_why(root: Path, tmp_path: Path) -> None:
     intersection = policy(root, intersect=True)

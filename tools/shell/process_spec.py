@@ -53,10 +53,11 @@ class ProcessSpec:
 
 @dataclass(frozen=True, slots=True)
 class ExitStatus:
-    """How a program exited. Exactly one field is set."""
+    """How a program exited. Either the code or the signal is set."""
 
     code: int | None
     signal: str | None  # the name of the signal that killed it, such as `SIGKILL`
+    is_lost: bool = False  # whether it was killed because the broker had been lost
 
 
 class StartFailedError(Exception):
@@ -174,6 +175,7 @@ class ConfinedCommand:
     network: Network = Network.HOST
     # Secrets that the command does not see, keyed by path
     withheld: Mapping[str, SecretPlace] = field(default_factory=dict[str, SecretPlace], kw_only=True)
+    foreign_owner: int | None = field(default=None, kw_only=True)  # as in `visible_file_system.foreign_owner`
 
     def limited_folders(self) -> tuple[Sequence[str], int]:
         """Return the folders that the command may write to without consent, and the limit for their size in bytes."""

@@ -15,6 +15,7 @@ import sys
 from collections import deque
 from collections.abc import Generator, Iterable
 from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import replace
 from functools import partial
 from time import monotonic
 from typing import NamedTuple
@@ -121,6 +122,9 @@ class SupervisorPool:
     def forget_broker(self) -> None:
         """Forget a lost broker, and close idle supervisors. Busy supervisors stop their programs on their own."""
         self._broker = None
+        for supervisor in self._supervisors:
+            if supervisor.process is not None:
+                supervisor.process.is_lost = True
         for supervisor in list(self._idle):
             supervisor.close()
 
@@ -414,13 +418,14 @@ class SupervisedProcess:
         self.errors = outputs.pop() if outputs else -1
         self._supervisor = supervisor
         self.mount = supervisor.mount
+        self.is_lost = False  # whether the broker was lost, so that the supervisor stops the program
         self._status = ExitStatus(None, "SIGKILL")  # returned if the supervisor was killed and reported no status
         self._has_exited = asyncio.Event()
         self._is_gone = asyncio.Event()
 
     async def wait(self) -> ExitStatus:
         await self._has_exited.wait()
-        return self._status
+        return replace(self._status, is_lost=self.is_lost and self._status.signal is not None)
 
     async def left_running(self) -> tuple[int, ...]:
         return () if self._is_gone.is_set() else await self._supervisor.list()

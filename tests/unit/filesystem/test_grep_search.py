@@ -683,6 +683,17 @@ async def test_what_cannot_be_searched_has_its_own_code(root: Path, context: Too
     assert await code_of(context, "a", path="pipe") is ToolErrorType.SEARCH_PATH_NOT_A_DIRECTORY
 
 
+@pytest.mark.requirement("grep.errors")
+async def test_a_root_that_is_missing_or_replaced_by_a_link_is_refused_like_a_named_path(
+    root: Path, tmp_path: Path, context: ToolContext
+) -> None:
+    make(tmp_path, {"outside/a.txt": "needle"})
+    root.rename(tmp_path / "moved")
+    assert await code_of(context, "needle") is ToolErrorType.SEARCH_PATH_NOT_FOUND
+    root.symlink_to(tmp_path / "outside")
+    assert await code_of(context, "needle") is ToolErrorType.PATH_NOT_IN_WORKSPACE
+
+
 @pytest.mark.requirement("grep.budget")
 @pytest.mark.parametrize("pattern", ["(a+)+$", "(a|a)*b", "(x+x+)+y", "a.*a.*a.*a.*a.*b"])
 async def test_a_pattern_that_could_backtrack_forever_is_answered(

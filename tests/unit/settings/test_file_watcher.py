@@ -17,6 +17,7 @@ from server.settings.settings_files import LOCK_NAME
 from server.settings.workspace_trust import digest, trust_file, trust_folder
 from server.upstreams.catalog.lock_file import lock_text
 from tests.settings_cases import write
+from tests.waiting import until
 
 pytestmark = pytest.mark.anyio
 
@@ -81,6 +82,27 @@ async def test_a_file_that_appears_or_disappears_is_noticed(environ: dict[str, s
         assert (await next_settings(changes)).settings.http.port == 3
         user_file.unlink()
         assert (await next_settings(changes)).settings.http.port == 8808
+
+
+@pytest.mark.requirement("settings.live.watch")
+async def test_the_restrictions_of_a_file_that_disappears_stay_and_the_log_says_so(
+    environ: dict[str, str], tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    user_file = tmp_path / "home/.config/coretools-mcp/settings.json"
+    write(user_file, {"permissions": {"deny": ["Read(.env)"]}})
+    async with aclosing(new_settings(load_settings([], {}, environ), LOOK_SECONDS)) as changes:
+        found: list[SettingsReport] = []
+
+        async def read() -> None:
+            found.append(await next_settings(changes))
+
+        async with anyio.create_task_group() as group:
+            group.start_soon(read)
+            user_file.parent.rename(tmp_path / "moved")
+            await until(lambda: "this file is now missing" in caplog.text)
+            assert found == []
+            write(user_file, {"permissions": {"deny": ["Bash"]}})
+        assert [*found[0].settings.permissions.deny] == ["Bash"]
 
 
 @pytest.mark.requirement("settings.live.watch")

@@ -363,21 +363,27 @@ def search_starts(
     workspace: Workspace, path: str | None, deadline: Deadline, *, agent: bool
 ) -> tuple[list[Location], bool]:
     """Return where a search starts (the given folder or file, or every root), and whether it is a single file."""
-    if path is None or not path.strip():
-        return workspace.root_locations(), False
-    location = workspace.locate(path, by_look=True)
-    info = workspace.stat(location)
-    if info is None:
-        consequence, code = ", so nothing was searched", ToolErrorType.SEARCH_PATH_NOT_FOUND
-        raise missing_path_error(workspace, location, deadline.signal, folders=True, consequence=consequence, code=code)
-    if not stat.S_ISDIR(info.st_mode) and not stat.S_ISREG(info.st_mode):
-        raise ToolError(
-            ToolErrorType.SEARCH_PATH_NOT_A_DIRECTORY,
-            f"'{location.shown}' is a device, pipe or socket; these are never opened.",
-        )
-    if agent:
-        refuse_hidden(workspace, location, "searched")
-    return [location], stat.S_ISREG(info.st_mode)
+    is_named = path is not None and bool(path.strip())
+    starts: list[Location] = []
+    is_file = False
+    for name in (path or "",) if is_named else (root.name for root in workspace.root_locations()):
+        location = workspace.locate(name, by_look=is_named)  # a root may have been replaced by a link
+        info = workspace.stat(location)
+        if info is None:
+            consequence, code = ", so nothing was searched", ToolErrorType.SEARCH_PATH_NOT_FOUND
+            raise missing_path_error(
+                workspace, location, deadline.signal, folders=True, consequence=consequence, code=code
+            )
+        is_file = stat.S_ISREG(info.st_mode)
+        if not stat.S_ISDIR(info.st_mode) and not is_file:
+            raise ToolError(
+                ToolErrorType.SEARCH_PATH_NOT_A_DIRECTORY,
+                f"'{location.shown}' is a device, pipe or socket; these are never opened.",
+            )
+        starts.append(location)
+    if agent and is_named:
+        refuse_hidden(workspace, starts[0], "searched")
+    return starts, is_file
 
 
 def find_files(

@@ -525,6 +525,7 @@ class BubblewrapConfinement:
             Engine.BUBBLEWRAP,
             command_view.kind,
             Network.OWN_LOOPBACK if is_own else command_view.network,
+            foreign_owner=visible_file_system.foreign_owner(present),
             withheld=hidden_paths.withheld,
             prepare=preparation.prepare,
             gate=gate,

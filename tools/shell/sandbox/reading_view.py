@@ -18,12 +18,11 @@ from functools import lru_cache
 from itertools import islice
 
 from tools.contract.command_views import SYSTEM
-from tools.files.ignore_files import repository_of
 from tools.files.path_opener import Stamp, StampedCache, open_regular, stamp_of
 from tools.files.workspace import SCRATCH_NAME, contains, is_inside, outermost
 from tools.permissions.git_history_names import object_folders
 from tools.permissions.protected_files import REPOSITORY
-from tools.permissions.repositories import work_tree_above
+from tools.permissions.repositories import linked_stores, work_tree_above
 from tools.shell.sandbox.credential_masks import included_settings
 from tools.shell.sandbox.mount_check import MountTable
 
@@ -41,7 +40,6 @@ SETTINGS_BYTES = 256 * 1024
 _NAMED_BY_SETTINGS = re.compile(
     r'^(?:\s*\[[^\]\n]*\])?\s*(?:excludesfile|attributesfile)\s*=\s*"?([^"\n#;]+)', re.IGNORECASE | re.MULTILINE
 )
-_WORK_TREE = re.compile(r"^\s*worktree\s*=\s*(.+)$", re.IGNORECASE | re.MULTILINE)
 _HOME_OF_ENVIRONMENT = re.compile(r"^home\s*=\s*(.+)$", re.MULTILINE)
 _PYTHON = re.compile(r"python[\d.]*")
 
@@ -293,33 +291,12 @@ def _repositories(roots: Sequence[str], home: str, *, with_repository: bool) -> 
             continue
         if is_above:
             yield top
-        git_path = os.path.join(top, REPOSITORY)
-        stores = [git_path]
-        if os.path.isfile(git_path):
-            stores = list(_linked_stores(git_path))
-            yield from stores
-        for objects in object_folders(stores):
+        linked = linked_stores(top)
+        yield from linked
+        for objects in object_folders(linked or [os.path.join(top, REPOSITORY)]):
             # Show the folder only if it really contains git objects.
             if os.path.basename(objects) == "objects" and os.path.isdir(os.path.join(objects, "pack")):
                 yield objects
-
-
-def _linked_stores(git_file: str) -> Iterator[str]:
-    """Yield the folders that a work tree's `.git` file leads to, if they refer back to the work tree."""
-    folder = os.path.dirname(git_file)
-    store = os.path.realpath(repository_of(folder) or git_file)
-    if not os.path.isfile(os.path.join(store, "HEAD")):
-        return
-    back = (_text(os.path.join(store, "gitdir")) or "").rstrip("\r\n")
-    if back and os.path.realpath(os.path.join(store, back)) == os.path.realpath(git_file):
-        yield store
-        common = os.path.realpath(os.path.join(store, (_text(os.path.join(store, "commondir")) or ".").rstrip("\r\n")))
-        if os.path.dirname(store) == os.path.join(common, "worktrees"):
-            yield common
-        return
-    tree = _WORK_TREE.search(_text(os.path.join(store, "config")) or "")
-    if tree is not None and os.path.realpath(os.path.join(store, tree[1].strip().strip('"'))) == folder:
-        yield store
 
 
 def _text(path: str) -> str | None:

@@ -26,6 +26,7 @@ from tools.shell.private_folders import (
     remove_tree,
 )
 from tools.shell.process_spec import SandboxChanges
+from tools.shell.resource_limits import is_root
 from tools.shell.sandbox.auto_run_guard import AutoRunPaths, AutoRunScanner, AutoRunState
 from tools.shell.sandbox.credential_masks import HiddenPaths, secret_places
 from tools.shell.sandbox.mount_check import ExpectedMount, MountTable
@@ -75,6 +76,7 @@ class Site:
     readable: tuple[str, ...] = ()  # files and folders to show completely, even if they are known locations of secrets
     writable: tuple[str, ...] = ()  # auto-run files and folders in the roots that may be changed
     temporary_bytes: int = PRIVATE_BYTES  # allowed size of a client's `/tmp` after a command
+    keeps_tmp: bool = True  # whether a client's `/tmp` outlives a command
 
 
 @dataclass(frozen=True, slots=True)
@@ -322,7 +324,7 @@ class ViewPreparation:
                         scan.read_only.append(hooks)
         auto_run_paths = {path for scan in scans for path in scan.paths}
         # A hook that a running job created must not run in a command that can write git's settings.
-        is_git = command_view.is_git and not self.is_reading and scanner.are_repositories_settled(auto_run_paths)
+        is_git = command_view.is_git and not self.is_reading and scanner.are_repositories_settled(scans)
         unlistable = {path for scan in scans for path in scan.unlistable}
         server_paths = [
             path
@@ -384,7 +386,8 @@ class ViewPreparation:
         """
         if self.private_folder is None:
             return {}, None, None
-        is_alone = any(contains(TEMPORARY, root) for root in workspace)
+        is_below = any(contains(TEMPORARY, root) for root in workspace)
+        is_alone = is_below or not self.site.keeps_tmp
         folder, alone, scratch = self.private_folder(), None, None
         temporary = os.path.join(folder, SCRATCH_OF_PLAN if self.command_view.is_plan else SCRATCH)
         if self.command_view.has_new_tmp and not is_alone:
@@ -396,7 +399,7 @@ class ViewPreparation:
         if is_alone:
             alone = tempfile.mkdtemp(prefix="alone-", dir=folder)
             temporary = os.path.join(alone, "tmp")
-            work = work or os.path.join(alone, "work")
+            work = work or (os.path.join(alone, "work") if is_below else None)
         lasting = {TEMPORARY: temporary} | ({WORK: work} if work is not None else {})
         for path in lasting.values():
             make_open_folder(path)
@@ -529,6 +532,16 @@ def writable(roots: Sequence[str]) -> tuple[str, ...]:
     """
     present = (root for root in roots if os.path.isdir(root) and _real(root) == os.path.normpath(root))
     return _by_depth(outermost(present))
+
+
+def foreign_owner(roots: Sequence[str]) -> int | None:
+    """Return the user who owns a root, if commands run as root: in the sandbox, they lack root's rights to such files.
+
+    Blocking. Returns `None` if there is no such root.
+    """
+    with suppress(OSError):
+        return next((owner for root in roots if is_root() and (owner := os.stat(root).st_uid) != 0), None)
+    return None
 
 
 def depth(path: str) -> int:
