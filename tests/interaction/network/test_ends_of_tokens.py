@@ -219,7 +219,8 @@ async def test_a_session_is_for_the_scopes_that_opened_it_and_a_renewed_token_co
             assert "with other scopes" in answers[0].text
         assert (await http.post("/mcp", json=PING, headers=renewed | session)).status_code == 200
         async with http.stream("GET", "/sse", headers=full) as stream:
-            path = await anext(events_of(stream))
+            events = events_of(stream)  # kept, because the stream is closed with it
+            path = await anext(events)
             refusals = [await http.post(path, json=INITIALIZE, headers=token) for token in others]
             assert [refusal.status_code for refusal in refusals] == [404, 404]
             assert "with other scopes" in refusals[0].text
