@@ -223,7 +223,7 @@ async def test_plan_mode_has_its_own_tmp_which_is_gone_with_the_plan(outer_root:
     [
         ({}, "below", "This workspace is in /tmp"),
         ({"shell": {"sandbox": "off"}}, "elsewhere", ""),
-        # Bubblewrap may be installed and still not work, which only a test of it shows.
+        # Even if bubblewrap works, commands do not run in it if the workspace contains the system.
         ({}, "/var/lib", "There is no private /tmp, because commands do not run in bubblewrap: the workspace root"),
     ],
 )
