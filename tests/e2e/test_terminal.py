@@ -213,12 +213,12 @@ def test_a_malformed_form_is_answered_with_an_error_and_the_call_goes_on(
 
 @pytest.mark.requirement("cli.spinner")
 def test_a_call_without_pairs_waits_only_once_for_its_server(root: Path, tmp_path: Path) -> None:
-    silent = {"command": sys.executable, "args": ["-c", "import sys; sys.stdin.read()"], "trust": True}
-    config = str(write_config(tmp_path, {"mcpServers": {"silent": silent}}))
+    entry = {"command": sys.executable, "args": ["-c", "import sys; sys.stdin.read()"], "trust": True}
+    config = str(write_config(tmp_path, {"mcpServers": {"silent": entry}}))
     call = command_line("call", "silent__do", "--arguments={}", "--workspace", str(root), "--config", config)
     code, output = at_terminal(call, [(b"waiting for silent", b"\x03")])
     assert code == 130, output
-    assert "waiting for silent__do" in output, "it waits for the schema first"
+    assert "waiting for silent__do" in output, "it waited for the schema first"
 
 
 @pytest.mark.requirement("cli.call")

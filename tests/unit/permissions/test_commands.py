@@ -472,7 +472,7 @@ def test_no_mode_gives_a_network_that_a_rule_denies(project: Path) -> None:
 
 @pytest.mark.requirement("commands.views")
 @each_of(
-    ("command", "expected", "named"),
+    ("command", "expected", "is_named"),
     [
         ("git push origin main", "?w+", True),
         ("cd src && git push -u origin", "?w+", True),
@@ -488,7 +488,7 @@ def test_no_mode_gives_a_network_that_a_rule_denies(project: Path) -> None:
     ],
 )
 def test_a_remote_that_is_a_path_is_asked_about_as_a_path_and_not_as_the_network(
-    copy: Path, command: str, expected: str, *, named: bool
+    copy: Path, command: str, expected: str, *, is_named: bool
 ) -> None:
     (copy / ".git").mkdir(exist_ok=True)
     remotes = {
@@ -502,7 +502,7 @@ def test_a_remote_that_is_a_path_is_asked_about_as_a_path_and_not_as_the_network
     (copy.parent / "bare.git").mkdir(exist_ok=True)
     permission = judge(copy, command)
     assert abbreviation(permission) == expected
-    assert (f"it names {copy.parent}/bare.git, which is outside the workspace" in permission.reason) is named
+    assert (f"it names {copy.parent}/bare.git, which is outside the workspace" in permission.reason) is is_named
     (copy / ".git/config").write_text(f'{settings}[url "ssh://host/"]\n\tinsteadOf = ..\n')
     assert outcome(copy, "git push origin main") == "?wn"
 
