@@ -119,7 +119,7 @@ async def test_a_question_about_the_workspace_goes_to_another_server_if_the_late
 
 
 @pytest.mark.requirement("lsp.answers")
-async def test_a_question_about_the_workspace_names_a_file_until_a_server_runs(root: Path) -> None:
+async def test_a_question_about_the_workspace_needs_a_file_until_a_server_has_one_open(root: Path) -> None:
     async with client_of(root, settings("loads")) as client:
         write_locations(root, location((root / "a.fake").as_uri(), 1, 9))
         for operation in ("workspaceSymbol", "workspaceDiagnostics"):

@@ -66,9 +66,9 @@ _MAX_SETTINGS_FILES = 40  # of one repository, including those that its settings
 # A comment, a section's name, or a setting with its value as written. A value ends at a line feed or comment, unless
 # these are in quotation marks or follow a backslash.
 _PART_OF_SETTINGS = re.compile(
-    r'[#;][^\n]*+|\[\s*+(?P<section>[\w.-]++)[ \t]*+(?P<of>"(?>[^"\\\n]|\\.)*+")?+[ \t]*+\]'
+    r'[#;][^\n]*+|\[\s*+(?P<section>[\w.-]++)[ \t]*+(?>(?P<of>"(?>(?:[^"\\\n]|\\.)*)")?)[ \t]*+\]'
     r"|(?<![\w-])(?P<name>[A-Za-z][\w-]*+)[ \t]*+="
-    r'(?P<value>(?>"(?>[^"\\\n]|\\(?:\r?\n|.))*+"|\\(?:\r?\n|.)|[^"\\\n#;])*+)'
+    r'(?P<value>(?>(?:"(?>(?:[^"\\\n]|\\(?:\r?\n|.))*)"|\\(?:\r?\n|.)|[^"\\\n#;])*))'
 )
 _QUOTATION = re.compile(r'"|\\(\r?\n|.)')
 _ESCAPED = {"n": "\n", "t": "\t", "b": "\b", "\n": "", "\r\n": ""}
