@@ -122,7 +122,7 @@ def start_log(level: str) -> None:
 
 @contextmanager
 def held_log() -> Generator[None]:
-    """Write no records until this context exits, such as while a question to a person is open."""
+    """Hold back all records until this context exits, for example while a person is asked a question."""
     _MAY_WRITE.clear()
     try:
         yield

@@ -56,7 +56,7 @@ class RawArguments:
         return {**self.whole, **self.pairs}
 
     def typed(self, schema: Mapping[str, Any]) -> dict[str, Any]:
-        """Return all arguments, with the pairs as JSON where the tool's schema allows no string."""
+        """Return all arguments, with the pairs parsed as JSON where the tool's schema allows no string."""
         properties = as_mapping(schema.get("properties"))
         return {
             **self.whole,
@@ -167,8 +167,10 @@ async def _arguments(app: App, tool: str, raw_arguments: RawArguments, spinner: 
     if app.registry.find(tool) is None and (discovery := app.custom_tools.discovery) is not None:
         spinner.text = "waiting for the custom tools"
         await discovery.finished.wait()
-    found = app.registry.find(tool)
-    return raw_arguments.as_text() if found is None or found.is_builtin else raw_arguments.typed(found.parameter_schema)
+    known_tool = app.registry.find(tool)
+    if known_tool is None or known_tool.is_builtin:
+        return raw_arguments.as_text()
+    return raw_arguments.typed(known_tool.parameter_schema)
 
 
 def _with_copied_output(result: Json) -> Json:
@@ -220,7 +222,7 @@ def _exit_code(result: Json) -> int:
 
 
 class TerminalOutbound:
-    """The person at the terminal as the client of a call: answers its questions, and sees its progress."""
+    """The client of a call: the person at the terminal, who answers its questions and sees its progress."""
 
     def __init__(self, spinner: Spinner, *, is_sure: bool) -> None:
         self.has_noted_refusal = False  # whether the user has been told that nobody can answer the question

@@ -194,7 +194,7 @@ class Spinner:
             self._timer = asyncio.get_running_loop().call_at(self._due, self._show)
 
     def stop(self) -> None:
-        """Erase the line until `start`."""
+        """Erase the line. It appears again only after `start`."""
         if self._timer is not None:
             self._timer.cancel()
         if self._live is not None:
@@ -217,7 +217,7 @@ class Spinner:
             text = visible(self.text.partition("\n")[0])
             return Text(f"{frames.render(out.get_time())} {text}", no_wrap=True, overflow="ellipsis")
 
-        # Rich would redirect standard output to standard error.
+        # By default, Rich would redirect standard output to standard error.
         self._live = Live(
             console=out, get_renderable=line, refresh_per_second=10, transient=True, redirect_stdout=False
         )

@@ -535,9 +535,9 @@ def writable(roots: Sequence[str]) -> tuple[str, ...]:
 
 
 def foreign_owner(roots: Sequence[str]) -> int | None:
-    """Return the user who owns a root, if commands run as root: in the sandbox, they lack root's rights to such files.
+    """Return the id of a user other than root who owns a workspace folder; `None` if there is none. Blocking.
 
-    Blocking. Returns `None` if there is no such root.
+    Also `None` unless commands run as root. In the sandbox, they lack root's rights to such files.
     """
     with suppress(OSError):
         return next((owner for root in roots if is_root() and (owner := os.stat(root).st_uid) != 0), None)
