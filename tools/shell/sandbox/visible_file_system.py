@@ -380,9 +380,10 @@ class ViewPreparation:
         """Return the client's folders, keyed by their path in the view, and `PreparedView.alone` and `scratch`.
 
         Programs look for settings in every folder above their working directory. If the workspace is in `/tmp`, the
-        command therefore gets a `/tmp` that is deleted afterwards, and temporary files go to `/var/tmp`. A command that
-        a rule allows, or that only reads but has network access, gets a new `/tmp`, because the client's `/tmp` may
-        contain files that nobody was asked about. After the command, the new files move to the client's `/tmp`.
+        command therefore gets a `/tmp` that is deleted afterwards, and temporary files go to `/var/tmp`. Such a `/tmp`
+        is also used if `Site.keeps_tmp` is false. A command that a rule allows, or that only reads but has network
+        access, gets a new `/tmp`, because the client's `/tmp` may contain files that nobody was asked about. After the
+        command, the new files move to the client's `/tmp`.
         """
         if self.private_folder is None:
             return {}, None, None
