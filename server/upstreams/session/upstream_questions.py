@@ -4,7 +4,7 @@ A handshake-era upstream does not say which call caused a question. The question
 goes to a client with a call in progress in that session. A handshake-era client is asked while its call waits
 (`LiveQuestion`). A 2026-07-28 client gets the question as the result of its call, and answers with its next request
 (`UpstreamQuestion`). Some upstreams request roots outside of calls (file servers do so right after the handshake). If
-the client can only be asked during calls, these upstreams get the workspace folders.
+the client can only be asked during calls, local programs get the workspace folders, and other upstreams no roots.
 
 A 2026-07-28 upstream returns its questions as the result of a call: `round_of` decides which of them the client gets,
 and `next_round` puts the answers into the next request.
