@@ -111,7 +111,7 @@ class CarefulTransport(httpx2.AsyncBaseTransport):
         self, on_doubt: Callable[[], None], login: Credentials | None = None, *, by_proxy: bool = True
     ) -> None:
         self.secrets = SentSecrets()
-        # Only those of the login, which its client does not know. Long results are searched for all of them.
+        # Only the login's tokens, which the client does not know. Long results are searched for all of them.
         self._tokens = SentSecrets(MAX_TOKENS)
         self.on_doubt = on_doubt
         self._login = login
