@@ -303,7 +303,7 @@ class _CommandPolicy:
             return  # the folder is in the command's own `/tmp`
         # Make the repository writable, because git could not change it otherwise.
         for path in repositories_outside(folder, self._roots):
-            if contains(path, self._request.home) or path == SCRATCH_NAME:
+            if contains(path, self._paths.real_home) or path == SCRATCH_NAME:
                 continue
             question.writable[path] = None
             if not self._is_allowed_path(path, Access.WRITE):
@@ -357,7 +357,7 @@ class _CommandPolicy:
             return
         question.add(f"it names {name}, which is outside the workspace", widens_access=may_write)
         question.outside[path] = None
-        is_whole = os.path.dirname(real_path) == os.sep or contains(real_path, self._request.home)
+        is_whole = os.path.dirname(real_path) == os.sep or contains(real_path, self._paths.real_home)
         if not (may_write or is_whole) and (literal := literal_path(real_path)) is not None:
             question.grants[Grant(f"Read({literal})", f"reading {name}")] = None
 
@@ -376,7 +376,7 @@ class _CommandPolicy:
             return
         is_landlock = self._site.engine is Engine.LANDLOCK
         visible_paths = (*self._site.shown, *self._roots)
-        if is_landlock and any(contains(path, self._request.home) for path in visible_paths):
+        if is_landlock and any(contains(path, self._paths.real_home) for path in visible_paths):
             reason = "it would see the home folder, where nothing can be hidden without bubblewrap"
             question.add(reason, widens_access=True)
         real_paths = {

@@ -1134,6 +1134,21 @@ def test_the_question_about_git_opens_its_repository_and_the_folders_that_it_cre
 
 
 @pytest.mark.requirement("commands.views")
+def test_no_command_opens_the_whole_home_even_if_the_home_is_reached_by_a_link(copy: Path) -> None:
+    home, link = copy.parent, copy.parent.parent / f"{copy.parent.name}-link"
+    subprocess.run(["git", "init", "-q"], cwd=home, check=True)
+    link.symlink_to(home)
+    try:
+        for command in ("git add x", "cp x ..", f"cp x {link}"):
+            for name in (home, link):
+                view = judge(copy, command, home=name).view
+                assert view is not None
+                assert view.writable == (), (command, name)
+    finally:
+        link.unlink()
+
+
+@pytest.mark.requirement("commands.views")
 def test_the_question_about_git_names_and_opens_the_stores_of_a_worktree_or_submodule_that_they_refer_back_to(
     copy: Path,
 ) -> None:
