@@ -303,7 +303,7 @@ class _CommandPolicy:
             return  # the folder is in the command's own `/tmp`
         # Make the repository writable, because git could not change it otherwise.
         for path in repositories_outside(folder, self._roots):
-            if contains(path, self._paths.real_home) or path == SCRATCH_NAME:
+            if contains(path, self._paths.real_home) or path == SCRATCH_NAME or self._stays_unchanged(path):
                 continue
             question.writable[path] = None
             if not self._is_allowed_path(path, Access.WRITE):
@@ -336,7 +336,8 @@ class _CommandPolicy:
 
     def _ask_about_outside(self, question: _Question, named_path: NamedPath) -> None:
         name, real_path = named_path.path, named_path.real_path
-        if is_inside(real_path, question.writable):
+        stays = named_path.may_be_written and self._has_bubblewrap and not self._is_reading
+        if is_inside(real_path, question.writable) or (stays and self._stays_unchanged(real_path)):
             return
         may_write, is_absent = named_path.may_be_written, not os.path.lexists(name)
         can_be_written = may_write and self._paths.can_be_writable(named_path)
@@ -519,7 +520,7 @@ class _CommandPolicy:
             if self._site.is_required:
                 raise sandbox_unavailable(self._site.failure)
             kind, network = ViewKind.UNCONFINED, Network.HOST
-        seen, writable = [*question.seen], [*question.writable]
+        seen, writable = [*question.seen], [path for path in question.writable if not self._stays_unchanged(path)]
         if kind is ViewKind.READING:
             seen += allowed_reading(self._rules, self._request.home)
             targets = (
@@ -699,6 +700,11 @@ class _CommandPolicy:
         """Return True if a rule allows this path. Rules without a specifier apply only to the workspace."""
         rules = [rule for rule in self._rules.allow if rule.specifier is not None or is_inside(path, self._roots)]
         return any(rule.governs(access) and rule.fits_path((path,), self._roots) for rule in rules)
+
+    def _stays_unchanged(self, path: str) -> bool:
+        """Return True if no consent lets a command change a path outside the workspace, because a rule denies it."""
+        rules = (rule for rule in self._rules.deny if rule.governs(Access.READ) or rule.governs(Access.WRITE))
+        return any(rule.specifier is None or rule.fits_path((path,), self._roots) for rule in rules)
 
     @cached_property
     def _hidden(self) -> HiddenFiles:

@@ -1149,6 +1149,19 @@ def test_no_command_opens_the_whole_home_even_if_the_home_is_reached_by_a_link(c
 
 
 @pytest.mark.requirement("commands.views")
+def test_what_a_rule_denies_outside_the_workspace_is_not_asked_about_and_not_opened(copy: Path) -> None:
+    other = copy.parent / "other"
+    other.mkdir()
+    subprocess.run(["git", "init", "-q"], cwd=other, check=True)
+    for rule in ("Edit", f"Edit(/{copy.parent}/**)"):
+        for command in ("git -C ../other add x", "cp src/a.py ../other"):
+            permission = judge(copy, command, deny=[rule])
+            assert permission.view is not None
+            assert (permission.view.writable, permission.view.kind) == ((), ViewKind.WORKING), (rule, command)
+            assert "outside" not in permission.reason, (rule, command)
+
+
+@pytest.mark.requirement("commands.views")
 def test_the_question_about_git_names_and_opens_the_stores_of_a_worktree_or_submodule_that_they_refer_back_to(
     copy: Path,
 ) -> None:
