@@ -240,10 +240,7 @@ class _CommandPolicy:
             if rule.specifier is None and rule.governs(Access.READ):
                 question.add(f"{rule}: any command can read files", rule.source)
         for named_path in self._paths.named_paths:
-            for rule in self._rules_about(self._rules.ask, named_path):
-                question.add(f"{rule}: it names {named_path.path}", rule.source)
-                reads, edits = rule.governs(Access.READ), rule.governs(Access.WRITE)
-                self._lift_limits(question, named_path, reads=reads, edits=edits)
+            self._ask_by_rules(question, named_path, "names")
             for file in self._hidden.asked:  # also files that the rule reaches through a link
                 if contains(file.path, named_path.real_path) and named_path.real_path not in question.lifted.asked:
                     question.add(f"{file.reason}: it names {named_path.path}", file.setting)
@@ -263,6 +260,12 @@ class _CommandPolicy:
             question.is_guarded = True
         self._ask_about_hidden(question)
         return question
+
+    def _ask_by_rules(self, question: _Question, named_path: NamedPath, action: str) -> None:
+        for rule in self._rules_about(self._rules.ask, named_path):
+            question.add(f"{rule}: it {action} {named_path.path}", rule.source)
+            reads, edits = rule.governs(Access.READ), rule.governs(Access.WRITE)
+            self._lift_limits(question, named_path, reads=reads, edits=edits)
 
     def _lift_limits(self, question: _Question, named_path: NamedPath, *, reads: bool, edits: bool) -> None:
         """If a path exists or is in the workspace, let consent open it and lift the limits of ask rules about it."""
@@ -306,6 +309,10 @@ class _CommandPolicy:
             if contains(path, self._paths.real_home) or path == SCRATCH_NAME or self._stays_unchanged(path):
                 continue
             question.writable[path] = None
+            if not any(
+                contains(path, root) for root in self._roots
+            ):  # else it would lift limits on the workspace's files
+                self._ask_by_rules(question, NamedPath(path, path, "", may_be_written=True), "changes")
             if not self._is_allowed_path(path, Access.WRITE):
                 repository = f"the repository {shown_path(path)}, which is outside the workspace"
                 question.add(f"it works in {repository}", widens_access=True)

@@ -1187,6 +1187,12 @@ def test_the_question_about_git_names_and_opens_the_stores_of_a_worktree_or_subm
             assert permission.view.writable == (str(base / store),)
             assert permission.dialog_view is not None
             assert permission.dialog_view.writable == ()
+    # A yes is also about the rules that ask about the store.
+    rule = f"Edit(/{base}/main/**)"
+    permission = judge(base / "tree", "git add x", home=base / "home", ask=[rule])
+    assert permission.reason.startswith(f"permissions.ask rule {rule}: it changes {base / 'main/.git'}; ")
+    assert permission.view is not None
+    assert permission.view.restrictions.read_only == ()
     # Anyone may write a `.git` file, so it opens nothing that does not refer back, and nothing that is not git's.
     (base / "tree" / ".git").unlink()
     (base / "made").mkdir()
