@@ -92,7 +92,7 @@ class App:
             self.commands.scratch,
             on_new=self.start_upstreams,
             on_forget=self._forget,
-            replica=replica.name if replica.store.is_shared else "",
+            replica=replica.name if replica.shared_store is not None else "",
         )
         consent = settings.confirmation
         self._consent = ConsentPolicy(consent.when_unavailable, consent.timeout / 1000, consent.style, replica)
@@ -229,7 +229,7 @@ class App:
         if settings.limits.calls_per_minute is not None or settings.limits.calls_at_once is not None:
             from server.requests.call_limits import CallLimits  # noqa: PLC0415 - loaded only if a limit is set
 
-            table.middleware.insert(1, CallLimits(settings.limits, self.replica.store))
+            table.middleware.insert(1, CallLimits(settings.limits, self.replica.shared_store))
         if observation is not None:
             observation.find_tool = self.registry.find
             if observation.metrics is not None:
@@ -256,7 +256,9 @@ class App:
     @asynccontextmanager
     async def running(self) -> AsyncGenerator[None]:
         """Run the tasks that outlive a single request, such as those that own the connections to upstreams."""
-        await self.replica.store.start()
+        store = self.replica.shared_store
+        if store is not None:
+            await store.start()
         if self.pool.approvals is not None:
             await self.pool.approvals.refresh()  # before any list is sent
         async with anyio.create_task_group() as tasks:
@@ -271,7 +273,8 @@ class App:
                 with anyio.CancelScope(shield=True):
                     await THREADS.run(self._audit.close)
                     await THREADS.run(self._journal.close)
-                    await self.replica.store.aclose()
+                    if store is not None:
+                        await store.aclose()
 
     @property
     def is_settled(self) -> bool:
@@ -303,7 +306,7 @@ class App:
             self.router.start(self._tasks, ctx)
             self.custom_tools.start(self._tasks)
             self._tasks.start_soon(self.live.follow, self._tasks, name="settings")
-            if self.replica.store.is_shared:
+            if self.replica.shared_store is not None:
                 self._tasks.start_soon(self._announcements.follow_replicas, name="replicas")
 
     async def _on_settings_changed(self, previous: SettingsReport, current: SettingsReport) -> None:

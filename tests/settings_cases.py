@@ -25,9 +25,16 @@ def load(path: Path, content: str | Mapping[str, Any], environ: Mapping[str, str
 
 
 def refusal(path: Path, content: str | Mapping[str, Any], environ: Mapping[str, str]) -> str:
-    with pytest.raises(SettingsError) as error_info:
-        load(path, content, environ)
-    return str(error_info.value)
+    """Return why the server does not start, or else why servers in the settings cannot work, one problem a line."""
+    try:
+        report = load(path, content, environ)
+    except SettingsError as error:
+        return str(error)
+    problems = [problem for entry in report.entries for problem in entry.problems]
+    assert problems
+    assert not {entry.alias for entry in report.entries if entry.problems} & report.upstreams.keys()
+    assert set(problems) <= set(report.warnings)
+    return "\n".join(problems)
 
 
 def sources(report: SettingsReport) -> dict[str, str]:

@@ -186,7 +186,7 @@ class Announcements:
         kinds, self._changed = self._changed, set()
         for kind in sorted(kinds):
             tasks.start_soon(self.notify, kind, list(self._connections()))
-        if self._replica.store.is_shared:
+        if self._replica.shared_store is not None:
             is_publishing, self._unpublished = bool(self._unpublished), self._unpublished | kinds
             if not is_publishing:
                 tasks.start_soon(self._notify_replicas)

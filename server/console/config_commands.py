@@ -79,18 +79,23 @@ NEW_FILE = """\
 
 
 def check(load: Callable[[], SettingsReport]) -> int:
-    """Print all problems and warnings. Return exit code 1 if the server would not start."""
+    """Print all problems and warnings. Return exit code 1 if the server would not start, or an entry cannot work."""
+    problems: list[str] = []
     try:
         report = load()
+        warnings = report.warnings
     except SettingsError as error:
-        for problem in error.problems:
-            show(marked("problem", "red", f": {visible_line(problem)}"))
-        rules = rule_problems(error.report) if isinstance(error, UnusableSettingsError) else ()
-        for warning in (*error.warnings, *rules):
-            show(marked("warning", "yellow", f": {visible_line(warning)}"))
-        return EXIT_FAILED
-    for warning in (*report.warnings, *rule_problems(report)):
+        report = error.report if isinstance(error, UnusableSettingsError) else None
+        problems, warnings = list(error.problems), error.warnings
+    if report is not None:
+        problems += [problem for entry in report.entries for problem in entry.problems]
+        warnings = (*(warning for warning in warnings if warning not in problems), *rule_problems(report))
+    for problem in problems:
+        show(marked("problem", "red", f": {visible_line(problem)}"))
+    for warning in warnings:
         show(marked("warning", "yellow", f": {visible_line(warning)}"))
+    if report is None or problems:
+        return EXIT_FAILED
     paths = ", ".join(visible_line(path) for path in report.files) or "no file"
     sys.stdout.write(f"The settings are valid. Read: {paths}\n")
     return 0
@@ -278,6 +283,8 @@ def add(
         report = settings_with(new_content, path, environ)
     except SettingsError as error:
         raise CommandFailure(f"nothing was added: {visible_line(str(error))}") from None
+    if problems := [problem for entry in report.entries if entry.alias == name for problem in entry.problems]:
+        raise CommandFailure(f"nothing was added: {visible_line(' '.join(problems))}")
     if new_content == old_content:
         sys.stdout.write(f"{display_path} already has this entry, so nothing was changed.\n")
     else:
@@ -409,8 +416,8 @@ def _write(
     path: str, old_content: bytes | None, new_content: bytes, options: EditOptions, *, holds_secrets: bool = False
 ) -> bool:
     """Show a change, and make it if the user agrees. Return whether the change was made."""
-    documents = [parse(content, path) for content in (old_content, new_content) if content]
-    if not confirm_change(path, old_content, new_content, documents, is_sure=options.is_sure, is_dry=options.is_dry):
+    before, after = None if old_content is None else parse(old_content, path), parse(new_content, path)
+    if not confirm_change(path, before, after, is_sure=options.is_sure, is_dry=options.is_dry):
         return False
     if holds_secrets:
         keep_private(path)

@@ -407,7 +407,9 @@ async def check_upstreams(app: App, findings: Findings) -> None:
         findings.absent(f"server {hidden_name.origin.alias}", str(hidden_name))
     for entry in app.live.report.entries:
         if entry.left_out is not None:
-            add, remedy = (findings.broken, HINT) if entry.lacks_variable else (findings.absent, "")
+            add = findings.broken if entry.lacks_variable or entry.problems else findings.absent
+            remedy = "coretools-mcp config check says what is wrong" if entry.problems else ""
+            remedy = HINT if entry.lacks_variable else remedy
             add(f"server {entry.alias}", f"not used: {entry.left_out}", remedy)
 
 

@@ -180,8 +180,10 @@ def _confirmed_change(
     the change is computed again.
     """
     path, dialect, is_sure, is_dry = target.path, target.client.dialect, options.is_sure, options.is_dry
-    documents = [read_document(content, path, dialect) for content in (change.before, change.after) if content]
-    if not confirm_change(path, change.before, change.after, documents, is_sure=is_sure, is_dry=is_dry):
+    before, after = (
+        None if content is None else read_document(content, path, dialect) for content in (change.before, change.after)
+    )
+    if not confirm_change(path, before, after, is_sure=is_sure, is_dry=is_dry):
         return None
     current_content = read_file(path)
     if current_content == change.before:

@@ -222,7 +222,8 @@ def _with_logins(report: SettingsReport, work: Callable[[LoginStore | None], Awa
         except LoginsUnavailableError as error:
             raise CommandFailure(str(error)) from None
         finally:
-            await replica.store.aclose()
+            if replica.shared_store is not None:
+                await replica.shared_store.aclose()
 
     return anyio.run(until_signal, run)
 

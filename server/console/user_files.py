@@ -11,7 +11,7 @@ import os
 import stat
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, cast
+from typing import cast
 
 from server.console import CommandFailure
 from server.console.known_clients import MAX_CLIENT_BYTES
@@ -62,15 +62,13 @@ def read_file(path: str) -> bytes | None:
     raise CommandFailure(f"{display_path} {problem}, so it was left unchanged. {remedy}.")
 
 
-def confirm_change(
-    path: str, before: bytes | None, after: bytes | None, documents: Sequence[Any], *, is_sure: bool, is_dry: bool
-) -> bool:
+def confirm_change(path: str, before: Tree | None, after: Tree | None, *, is_sure: bool, is_dry: bool) -> bool:
     """Show a change to a file, ask the user unless `is_sure`, and return whether to make the change.
 
-    A dry run asks nothing and returns `False`; if the user does not agree, the command fails. `documents` contains the
-    parsed content before and after the change.
+    A dry run asks nothing and returns `False`; if the user does not agree, the command fails. `before` and `after` are
+    the parsed contents of the file.
     """
-    show(diff_text(shown_difference(path, before, after, documents)))
+    show(diff_text(shown_difference(path, before, after)))
     sys.stdout.flush()
     if not is_dry and not is_sure:
         ask(f"Change {visible_line(path)}?", "nothing was changed")
@@ -136,10 +134,6 @@ def usable_servers(client_servers: Tree, path: str, environ: Mapping[str, str], 
 
     If no server can be used, or the user's settings are already invalid, raise `SettingsError`.
     """
-
-    def problems_with(servers: Tree) -> tuple[str, ...]:
-        return problems_of(json.dumps({SECTION: servers}).encode(), path, environ)
-
     servers: Tree = {}
     ports = own_ports(environ)
     for name, entry in client_servers.items():
@@ -153,15 +147,10 @@ def usable_servers(client_servers: Tree, path: str, environ: Mapping[str, str], 
         servers[alias] = entry
     if not servers:
         raise SettingsError(["There are no servers to import."])
-    if not problems_with(servers):
-        return servers
-    if own_problems := problems_with({}):
-        raise SettingsError(own_problems)
-    usable: Tree = {}
-    for alias, entry in servers.items():
-        problems = problems_with({alias: entry})
-        diagnostics.warnings += [f"{problem} The server {alias} was skipped." for problem in problems]
-        usable |= {} if problems else {alias: entry}
+    report = settings_with(json.dumps({SECTION: servers}).encode(), path, environ)
+    problems = {entry.alias: entry.problems for entry in report.entries if entry.alias in servers and entry.problems}
+    diagnostics.warnings += [problem for reasons in problems.values() for problem in reasons]
+    usable = {alias: entry for alias, entry in servers.items() if alias not in problems}
     if not usable:
         raise SettingsError(["None of these servers can be used here, so nothing was added."])
     return usable

@@ -37,9 +37,9 @@ class _Usage:
 
 
 class CallLimits:
-    def __init__(self, limits: LimitSettings, store: Store) -> None:
+    def __init__(self, limits: LimitSettings, store: Store | None) -> None:
         self._per_minute, self._at_once = limits.calls_per_minute, limits.calls_at_once
-        self._store = store if store.is_shared else None
+        self._store = store
         self._retry_store_at = -math.inf
         self._clients: OrderedDict[str, _Usage] = OrderedDict()
 

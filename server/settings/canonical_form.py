@@ -237,13 +237,11 @@ def _by_alias(layer: Layer, diagnostics: Diagnostics) -> Tree:
         if alias != name:
             diagnostics.warn(source, f"{display_path} is called {alias} here: a name has {ALIAS_RULE}.")
         if isinstance(entry, dict) and "disabled" in entry:
-            # Other clients write `disabled: true`; such a server must not start here either.
+            # Other clients write `disabled: true`; such a server must not start here either. Another value than true
+            # or false is as invalid under this server's own key.
             is_disabled: Any = cast("Tree", entry).pop("disabled")
-            if not isinstance(is_disabled, bool):
-                path = dotted(("mcpServers", alias, "disabled"))
-                diagnostics.refuse(source, f"{path} must be true or false.")
-            elif is_disabled or "enabled" not in entry:
-                entry["enabled"] = not is_disabled
+            if is_disabled is not False or "enabled" not in entry:
+                entry["enabled"] = not is_disabled if isinstance(is_disabled, bool) else is_disabled
         entries[alias], layer.names[alias] = entry, name
     return entries
 

@@ -72,7 +72,7 @@ def _item_words(annotation: Any) -> str:
     return _words(present[0] if get_origin(annotation) is tuple else present[-1], [])
 
 
-def explain(error: ValidationError, source_of: Callable[[KeyPath], str]) -> list[str]:
+def explain(error: ValidationError, source_of: Callable[[KeyPath], str]) -> dict[KeyPath, str]:
     """Explain each invalid value: the file, the key, the value unless it may be secret, and what is expected."""
     sentences: dict[KeyPath, str] = {}
     for item in error.errors(include_url=False, include_context=False):
@@ -104,7 +104,11 @@ def explain(error: ValidationError, source_of: Callable[[KeyPath], str]) -> list
             value_text = value_text if len(value_text) <= MAX_SHOWN_VALUE else value_text[:MAX_SHOWN_VALUE] + "..."
         message = f"{source_of(path)}: {dotted(path)} is {value_text}, but must be {expected}."
         sentences.setdefault(path, message)
-    problems = list(sentences.values())
+    return sentences
+
+
+def shortened(problems: list[str]) -> list[str]:
+    """Return the first problems, and a sentence with the number of the others."""
     if (hidden_count := len(problems) - MAX_PROBLEMS) > 0:
         more = "is 1 more problem" if hidden_count == 1 else f"are {hidden_count} more problems"
         problems[MAX_PROBLEMS:] = [f"There {more}."]

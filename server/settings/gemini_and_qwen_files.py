@@ -6,20 +6,16 @@ counterpart here are reported.
 
 from __future__ import annotations
 
-import json
 import os
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal, cast
 
-from pydantic import ValidationError
-
-from server.settings.canonical_form import FOREIGN_KEYS, INVALID, MODE_ALIASES, Converters, adapt_servers, convert_keys
+from server.settings.canonical_form import FOREIGN_KEYS, INVALID, MODE_ALIASES, Converters, convert_keys
 from server.settings.layers import REFUSING
-from server.settings.models import UpstreamSettings
 from server.settings.section_model import Diagnostics, KeyPath, dotted, key_paths
-from server.settings.settings_files import Tree, home_folder, set_default, table_at, value_at
+from server.settings.settings_files import Tree, home_folder, set_default, value_at
 from server.settings.upstream_entries import EXPANDED_IN_SERVERS
 from server.settings.variable_expansion import VariableExpander
 from tools.contract.limits import ApprovalMode
@@ -139,24 +135,6 @@ def translate(data: Tree, source: str, diagnostics: Diagnostics) -> Tree:
         value = value_at(data, path)
         if value is not None and not (value == [] and path in _EMPTY_IS_ALL):
             set_default(result, path, value)
-    adapt_servers(result)
-    for name, entry in list(table_at(result, "mcpServers").items()):
-        # The CLIs support transports and keys that this server does not. An entry with one of these must not keep the
-        # other servers from starting.
-        problem = ""  # the end of a sentence that quotes no values
-        try:
-            settings = UpstreamSettings.model_validate_json(json.dumps(entry))
-        except ValidationError as error:
-            location: tuple[str | int, ...] = error.errors(include_url=False, include_input=False)[0]["loc"]
-            problem = f"coretools-mcp cannot read its {dotted(location)}" if location else "it is not an object"
-        else:
-            if settings.transport is None or (settings.transport != "stdio" and settings.endpoint is None):
-                problem = "it has no command, and no address under a key that coretools-mcp knows"
-            elif settings.transport == "stdio" and not (settings.command or "").strip():
-                problem = "it has no command"
-        if problem:
-            diagnostics.warn(source, f"{dotted(('mcpServers', name))} is not used: {problem}.")
-            del result["mcpServers"][name]
     convert_keys(data, _MODES, result, source, diagnostics, "coretools-mcp has no such mode")
     if value_at(data, ("yolo",)) is True:
         set_default(result, ("approvalMode",), "yolo")

@@ -6,7 +6,6 @@ import json
 import os
 import sys
 from collections.abc import Iterator, Mapping, Sequence, Set
-from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
 from importlib.util import find_spec
@@ -206,10 +205,11 @@ def read_settings(inputs: SettingsInputs, previous: SettingsReport | None = None
     all_layers = MergedLayers(layers)
     _add_server_of_command(all_layers, diagnostics)
     values = tuple(_given_values(all_layers, all_layers.data, Settings, ()))
-    settings = _resolve(_validated(all_layers, diagnostics), environ, all_layers.source_of, diagnostics)
+    settings, invalid_entries = _validated(all_layers, diagnostics)
+    settings = _resolve(settings, environ, all_layers.source_of, diagnostics)
     workspace_paths = {file.path for file in candidates if file.is_in_workspace}
     entries = resolve_entries(
-        settings, all_layers, environ, diagnostics, partial(_starts_itself, inputs, workspace_paths)
+        settings, all_layers, environ, diagnostics, partial(_starts_itself, inputs, workspace_paths), invalid_entries
     )
     own_file = user_file(environ)
     files_read = [
@@ -248,10 +248,13 @@ def _add_server_of_command(all_layers: MergedLayers, diagnostics: Diagnostics) -
     all_layers.add(Layer(SettingsScope.CONFIG, source, server, names={alias: alias}))
 
 
-def _validated(all_layers: MergedLayers, diagnostics: Diagnostics) -> Settings:
-    """Return the settings, or their valid part if there is a problem, so that all problems are reported at once."""
+def _validated(all_layers: MergedLayers, diagnostics: Diagnostics) -> tuple[Settings, dict[str, dict[KeyPath, str]]]:
+    """Return the settings, and what is wrong with the servers that are not valid, keyed by alias.
+
+    If anything else is wrong, return the valid part of the settings, so that all problems are reported at once.
+    """
     if not all_layers.data:
-        return Settings.model_construct()  # The defaults need no validator, and building it takes time.
+        return Settings.model_construct(), {}  # The defaults need no validator, and building it takes time.
     data = dict(all_layers.data)
     roots: Any = value_at(data, ("workspace", "roots"))
     # JSON cannot contain the name of a folder that is not UTF-8, so the validator is given the root folder instead.
@@ -262,25 +265,33 @@ def _validated(all_layers: MergedLayers, diagnostics: Diagnostics) -> Settings:
         valid_roots = [os.sep if index in undecodable else root for index, root in enumerate(root_list)]
         data["workspace"] = data["workspace"] | {"roots": valid_roots}
     text = json.dumps(data)
+    invalid_entries: dict[str, dict[KeyPath, str]] = {}
     try:
         settings = Settings.model_validate_json(text)
     except ValidationError as error:
-        from server.settings.explanations import explain  # noqa: PLC0415 - needed only if something is wrong
+        from server.settings.explanations import explain, shortened  # noqa: PLC0415 - needed only if something is wrong
 
-        diagnostics.problems += explain(error, all_layers.source_of)
+        problems: list[str] = []
         valid_data = json.loads(text)
-        for path in [tuple(takewhile(lambda step: isinstance(step, str), item["loc"])) for item in error.errors()]:
-            if path[:1] == ("mcpServers",) and path[1:]:
-                valid_data["mcpServers"][path[1]] = {"command": "false", "enabled": False}
-            elif path:
-                pop_value(valid_data, path[:2] if path[0] == "agents" else path)
-        settings = Settings.model_construct()
-        with suppress(ValidationError):
+        for path, sentence in explain(error, all_layers.source_of).items():
+            keys = tuple(takewhile(lambda step: isinstance(step, str), path))
+            if keys[:1] == ("mcpServers",) and keys[1:]:
+                invalid_entries.setdefault(str(keys[1]), {})[path] = sentence
+                valid_data["mcpServers"][keys[1]] = {"enabled": False}
+                continue
+            problems.append(sentence)
+            if keys:
+                pop_value(valid_data, keys[:2] if keys[0] == "agents" else keys)
+        try:
             settings = Settings.model_validate_json(json.dumps(valid_data))
-    if not undecodable or len(settings.workspace.roots) != len(root_list):
-        return settings
-    valid = tuple(undecodable.get(index, root) for index, root in enumerate(settings.workspace.roots))
-    return settings.model_copy(update={"workspace": settings.workspace.model_copy(update={"roots": valid})})
+        except ValidationError as other_error:
+            settings = Settings.model_construct()
+            problems = problems or list(explain(other_error, all_layers.source_of).values())
+        diagnostics.problems += shortened(problems)
+    if undecodable and len(settings.workspace.roots) == len(root_list):
+        valid = tuple(undecodable.get(index, root) for index, root in enumerate(settings.workspace.roots))
+        settings = settings.model_copy(update={"workspace": settings.workspace.model_copy(update={"roots": valid})})
+    return settings, invalid_entries
 
 
 def _read_lock(inputs: SettingsInputs, previous: LockContent | None) -> LockContent | None:

@@ -6,21 +6,17 @@ import json
 import os
 import re
 import shlex
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, cast
 
 from server.settings.models import UpstreamSettings
-from server.settings.section_model import KeyPath
+from server.settings.section_model import KeyPath, dotted
+from server.settings.settings_files import Tree, leaves
 from tools.contract.display import visible_line
-from tools.files.change.diff import unified_diff
 from tools.text.secrets import HIDDEN, RANDOM, is_secret_name, redact
 
 _ONLY_A_VARIABLE = re.compile(r"(?:(?:Bearer|Basic|token) )?\$(?:[A-Za-z_]\w*|\{[A-Za-z_]\w*\})", re.IGNORECASE)
 """A value that only refers to an environment variable, so it contains no secret itself."""
-MIN_HIDDEN = 4  # minimum length of a secret that is hidden wherever it occurs
-_REFERENCE = re.compile(r"\$(?:\{(?:env:)?\w+\}|\w+)")
-# What may follow the name of a secret without being secret itself: an object, or a reference to a variable
-_ENDS_OF_NAMES = re.compile(r'(\{|"\$(?:\{(?:env:)?\w+\}|\w+)")')
 # Matches a word that is itself an option, and so cannot be the value of the option before it
 _OPTION = re.compile(r"--[a-z][a-z0-9-]*(?:=.*)?|-[A-Za-z]", re.DOTALL)
 _ENDS_OF_WORDS = re.compile(r"[\"'\r\n]")  # characters that end a quoted word of a command line
@@ -106,7 +102,7 @@ def _shown_url(url: re.Match[str]) -> str:
 
 
 def as_text(value: Any) -> str:
-    return visible_line(json.dumps(value, ensure_ascii=False))
+    return visible_line(json.dumps(value, ensure_ascii=False, default=str))  # TOML has dates
 
 
 def command_text(words: Sequence[Any]) -> str:
@@ -158,61 +154,22 @@ def _settings(entry: Mapping[str, Any]) -> UpstreamSettings:
     return UpstreamSettings.model_construct(**{key: entry[key] for key in _TRANSPORT_KEYS if key in entry})
 
 
-def _texts(value: Any) -> Iterator[str]:
-    """Yield the strings in a value, in order; other values become empty strings."""
-    if isinstance(value, dict | list):
-        items = cast("dict[str, Any]", value).values() if isinstance(value, dict) else cast("list[Any]", value)
-        for item in items:
-            yield from _texts(item)
-    else:
-        yield value if isinstance(value, str) else ""
+def shown_difference(path: str, before: Tree | None, after: Tree | None) -> str:
+    """Return the values that a change to a file adds (`+`) and removes (`-`), without secrets.
 
-
-def shown_difference(path: str, before: bytes | None, after: bytes | None, documents: Sequence[Any]) -> str:
-    """Return a change to a file as a unified diff, without secrets.
-
-    `before` and `after` are the file's contents; `None` means that the file does not exist. `documents` contains both
-    contents, parsed, because a single line does not show which of its parts are secret.
+    `before` and `after` are the file's parsed contents; `None` means that the file does not exist.
     """
-    old, new = (path if side is not None else os.devnull for side in (before, after))
-    texts = [(side or b"").decode("utf-8", "replace") for side in (before, after)]
-    lines = [f"--- {old}", f"+++ {new}", *unified_diff(*texts).hunks.splitlines()]
-    whole = "\n".join(lines)
-    replacements: dict[str, str] = {}
-    for document in documents:
-        part = _part_in(whole, document)
-        for raw_text, shown_text in zip(_texts(part), _texts(shown_value((), part)), strict=True):
-            if raw_text != shown_text and not _REFERENCE.fullmatch(raw_text):
-                # The difference contains a multi-line value line by line, so each line is hidden.
-                by_lines = dict.fromkeys(raw_text.splitlines(), HIDDEN) | {raw_text: shown_text}
-                replacements |= {text: by_lines.get(text, shown_text) for text in _spellings(raw_text)}
-    for number, text in enumerate(lines):
-        line = text
-        for secret_text in sorted(replacements, key=len, reverse=True):
-            line = line.replace(secret_text, replacements[secret_text])
-        # `redact` recognises a secret value by its name. An object is not hidden, because its members have names of
-        # their own; a reference is not hidden, because it is not a secret.
-        parts = _ENDS_OF_NAMES.split(line)
-        lines[number] = visible_line("".join(part if at % 2 else redact(part) for at, part in enumerate(parts)))
-    return "\n".join(lines)
-
-
-def _spellings(text: str) -> list[str]:
-    """Return the forms in which a string may appear in a file: unchanged, as JSON, and line by line."""
-    spellings = [json.dumps(text, ensure_ascii=False)[1:-1], *text.splitlines(), text]
-    return [spelling for spelling in spellings if len(spelling) >= MIN_HIDDEN]
-
-
-def _part_in(whole: str, document: Any) -> Any:
-    """Return a copy of a document, reduced to the members whose strings occur in `whole`; `None` if there are none.
-
-    Lists are kept whole, because their items explain each other.
-    """
-    if isinstance(document, dict):
-        parts = ((key, _part_in(whole, item)) for key, item in cast("dict[str, Any]", document).items())
-        return {key: part for key, part in parts if part} or None
-    if isinstance(document, list):
-        items = cast("list[Any]", document)
-        return items if any(_part_in(whole, item) for item in items) else None
-    spellings = _spellings(document) if isinstance(document, str) else ()
-    return document if any(spelling in whole for spelling in spellings) else None
+    old, new = (dict(leaves(side or {})) for side in (before, after))
+    lines: list[str] = []
+    for place in dict.fromkeys((*old, *new)):
+        if place in old and place in new and as_text(old[place]) == as_text(new[place]):
+            continue
+        for sign, values in (("-", old), ("+", new)):
+            if place in values:
+                value = values[place]
+                line = f"{sign}{dotted(place)} = {as_text(shown_value(place, value))}"
+                items = cast("list[Any]", value) if isinstance(value, list) else [value]
+                # `shown_value` finds secrets only in strings.
+                lines.append(visible_line(line if all(isinstance(item, str) for item in items) else redact(line)))
+    old_name, new_name = (visible_line(path if side is not None else os.devnull) for side in (before, after))
+    return "\n".join([f"--- {old_name}", f"+++ {new_name}", *(lines or ["(only comments or layout)"])])

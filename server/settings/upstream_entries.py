@@ -19,13 +19,14 @@ from urllib.parse import urlsplit
 from server.settings.layers import MergedLayers
 from server.settings.models import OAuthSettings, Settings, UpstreamSettings
 from server.settings.section_model import Diagnostics, KeyPath, dotted, shown_name, wire_name
-from server.settings.variable_expansion import HINT, VariableExpander
+from server.settings.variable_expansion import HINT, SourceOf, VariableExpander
 
 MAX_ALIAS = 24  # maximum length; `alias__tool` must stay short enough for clients that add a prefix
 ALIAS_RULE = f"at most {MAX_ALIAS} letters, digits, hyphens and single underscores, with no underscore at either end"
 ABOVE_VARIABLE = "CORETOOLS_MCP_SERVERS_ABOVE"  # tells a started program how many coretools-mcp servers precede it
 # Keys of an entry in which variables are expanded.
 EXPANDED_IN_SERVERS = ("command", "args", "env", "cwd", "url", "httpUrl", "headers", "oauth")
+MAX_ENTRY_PROBLEMS = 20  # maximum number of problems reported for one entry
 LIKELY_SECONDS = 1_000  # a smaller number of milliseconds was probably meant as seconds
 # If this many coretools-mcp servers precede a server in a chain, it starts no upstream servers:
 # the chain is probably a loop.
@@ -46,6 +47,7 @@ class UpstreamEntry:
     source: str
     left_out: str | None = None  # why the server is not used, as a sentence; `None` if it is used
     lacks_variable: bool = False  # whether it is not used because an environment variable is not set
+    problems: tuple[str, ...] = ()  # why it cannot work, in detail; each is also a warning
 
 
 def alias_of(name: str) -> str:
@@ -64,10 +66,12 @@ def resolve_entries(
     environ: Mapping[str, str],
     diagnostics: Diagnostics,
     starts_itself: Callable[[UpstreamSettings, str], bool],
+    invalid_entries: Mapping[str, Mapping[KeyPath, str]],
 ) -> tuple[UpstreamEntry, ...]:
     """Decide which servers are used, expand their variables, and check that each can work.
 
     `starts_itself` returns whether an entry, given with its source, starts this program with the same settings.
+    `invalid_entries` explains the invalid values of entries, keyed by alias.
     """
     names, source_of = layers.names, layers.source_of
     # A misspelled name in `mcp.excluded` would exclude nothing, and one in `mcp.allowed` would allow nothing.
@@ -79,53 +83,76 @@ def resolve_entries(
                 diagnostics.warn(source_of(("mcp", key)), message)
     if mcp.allowed == () and names:
         diagnostics.warn(source_of(("mcp", "allowed")), "mcp.allowed is empty, so no server in mcpServers is used.")
-    entries: list[UpstreamEntry] = []
-    for alias, original in settings.mcp_servers.items():
-        path, name, entry = ("mcpServers", alias), names[alias], original
-        left_out: str | None = None
-        expander = VariableExpander(environ)
-        if not entry.enabled:
-            left_out = f"It is disabled (mcpServers.{alias}.enabled is false)."
-        elif {alias, name} & set(mcp.excluded):
-            left_out = "It is in mcp.excluded."
-        elif mcp.allowed is not None and not {alias, name} & set(mcp.allowed):
-            left_out = "It is not in mcp.allowed."
-        elif entry.transport == "stdio" and servers_above(environ) >= MAX_ABOVE:
-            left_out = f"{MAX_ABOVE} coretools-mcp servers have already started one another, which looks like a loop."
+    return tuple(
+        _resolve_entry(alias, settings, layers, environ, diagnostics, starts_itself, invalid_entries.get(alias, {}))
+        for alias in settings.mcp_servers
+    )
+
+
+def _resolve_entry(
+    alias: str,
+    settings: Settings,
+    layers: MergedLayers,
+    environ: Mapping[str, str],
+    diagnostics: Diagnostics,
+    starts_itself: Callable[[UpstreamSettings, str], bool],
+    invalid_values: Mapping[KeyPath, str],
+) -> UpstreamEntry:
+    path, name, original, mcp = ("mcpServers", alias), layers.names[alias], settings.mcp_servers[alias], settings.mcp
+    source_of, source, expander = layers.source_of, layers.source_of(path), VariableExpander(environ)
+    left_out: str | None = None
+    problems = list(invalid_values.values())
+    entry = original
+    if invalid_values:
+        left_out = f"{dotted(next(iter(invalid_values)))} is not valid."
+    elif not entry.enabled:
+        left_out = f"It is disabled (mcpServers.{alias}.enabled is false)."
+    elif {alias, name} & set(mcp.excluded):
+        left_out = "It is in mcp.excluded."
+    elif mcp.allowed is not None and not {alias, name} & set(mcp.allowed):
+        left_out = "It is not in mcp.allowed."
+    elif entry.transport == "stdio" and servers_above(environ) >= MAX_ABOVE:
+        left_out = f"{MAX_ABOVE} coretools-mcp servers have already started one another, which looks like a loop."
+    else:
+        entry = expander.section(entry, ("args", "env", "headers", "command", "cwd", "url", "http_url"), path)
+        if entry.oauth is not None:
+            login = expander.section(entry.oauth, (*_CLIENT_TEXTS, "scopes"), (*path, "oauth"))
+            entry = entry.model_copy(update={"oauth": login})
+        if settings.proxy.prefix == "none":
+            entry = entry.model_copy(update={"prefix": "none"})
+        if expander.warn_of_missing(diagnostics, source_of, f"; the server {alias} is not used. {HINT}"):
+            left_out = f"The environment variable {shown_name(expander.missing[0][1])} is not set."
+        elif settings.proxy.require_pins and (package := unpinned_package_of(entry)) is not None:
+            left_out = f"Its package {shown_name(package)} has no version, but proxy.requirePins requires one."
+            message = f"{dotted(path)} has no version for its package {shown_name(package)}, but proxy.requirePins "
+            diagnostics.warn(source, f"{message}requires one; the server is not used.")
+        elif starts_itself(entry, source):
+            reason = "would start this server itself again, with the same settings"
+            left_out = f"It {reason}."
+            diagnostics.warn(source, f"{dotted(path)} {reason}; it is not used.")
+        elif sentences := list(_problems_of(entry, path, settings.proxy.name_budget)):
+            left_out = sentences[0]
+            problems = [f"{source}: {sentence}" for sentence in sentences]
         else:
-            entry = expander.section(entry, ("args", "env", "headers", "command", "cwd", "url", "http_url"), path)
-            if entry.oauth is not None:
-                login = expander.section(entry.oauth, (*_CLIENT_TEXTS, "scopes"), (*path, "oauth"))
-                entry = entry.model_copy(update={"oauth": login})
-            if expander.warn_of_missing(diagnostics, source_of, f"; the server {alias} is not used. {HINT}"):
-                left_out = f"The environment variable {shown_name(expander.missing[0][1])} is not set."
-            elif settings.proxy.require_pins and (package := unpinned_package_of(entry)) is not None:
-                left_out = f"Its package {shown_name(package)} has no version, but proxy.requirePins requires one."
-                message = f"{dotted(path)} has no version for its package {shown_name(package)}, but proxy.requirePins "
-                diagnostics.warn(source_of(path), f"{message}requires one; the server is not used.")
-            elif starts_itself(entry, source_of(path)):
-                reason = "would start this server itself again, with the same settings"
-                left_out = f"It {reason}."
-                diagnostics.warn(source_of(path), f"{dotted(path)} {reason}; it is not used.")
-        if left_out is not None:
-            entry = original.model_copy(update={"enabled": False})
-        else:
-            for key in ("timeout", "connect_timeout", "list_timeout"):
-                if (duration := getattr(entry, key)) < LIKELY_SECONDS:
-                    key_path, description = (*path, wire_name(key)), f"{duration} ms, but other clients use seconds"
-                    message = f"{dotted(key_path)} is {description}; for {duration} s write {duration}000."
-                    diagnostics.warn(source_of(key_path), message)
-            if settings.proxy.prefix == "none":
-                entry = entry.model_copy(update={"prefix": "none"})
-            for problem in _problems_of(entry, path, settings.proxy.name_budget):
-                diagnostics.refuse(source_of(path), problem)
-            transports = {"command": entry.command, "url": entry.url, "httpUrl": entry.http_url}
-            keys = [key for key, value in transports.items() if value is not None]
-            if len(keys) > 1:
-                message = f"{dotted(path)} has {' and '.join(keys)}; only {_transport_key(entry)} is used."
-                diagnostics.warn(source_of(path), message)
-        entries.append(UpstreamEntry(alias, name, entry, original, source_of(path), left_out, bool(expander.missing)))
-    return tuple(entries)
+            _warn_of_oddities(entry, path, source_of, diagnostics)
+    if left_out is not None:
+        entry = original.model_copy(update={"enabled": False})
+    problems = [f"{problem} The server {alias} is not used." for problem in problems[:MAX_ENTRY_PROBLEMS]]
+    diagnostics.warnings += problems
+    return UpstreamEntry(alias, name, entry, original, source, left_out, bool(expander.missing), tuple(problems))
+
+
+def _warn_of_oddities(entry: UpstreamSettings, path: KeyPath, source_of: SourceOf, diagnostics: Diagnostics) -> None:
+    for key in ("timeout", "connect_timeout", "list_timeout"):
+        if (duration := getattr(entry, key)) < LIKELY_SECONDS:
+            key_path, description = (*path, wire_name(key)), f"{duration} ms, but other clients use seconds"
+            message = f"{dotted(key_path)} is {description}; for {duration} s write {duration}000."
+            diagnostics.warn(source_of(key_path), message)
+    transports = {"command": entry.command, "url": entry.url, "httpUrl": entry.http_url}
+    keys = [key for key, value in transports.items() if value is not None]
+    if len(keys) > 1:
+        message = f"{dotted(path)} has {' and '.join(keys)}; only {_transport_key(entry)} is used."
+        diagnostics.warn(source_of(path), message)
 
 
 def unpinned_package_of(entry: UpstreamSettings) -> str | None:
@@ -285,101 +312,46 @@ DEFAULT_PORT = 8808  # the value of `http.port` if the settings do not set it
 _DEFAULT_VALUE = re.compile(r"\$\{\w+:-([^{}]*)\}")  # the default in `${NAME:-default}`
 _NAMES = frozenset({PROGRAM, "coretools_mcp"})
 _PROGRAM_ENDINGS = re.compile(r"\.(?:exe|cmd|bat|ps1|py|pyw)\Z")
-_PYTHON = re.compile(r"(?:python|pypy)[\d.]*w?|py")
-_SHELLS = frozenset({"sh", "bash", "zsh", "dash", "fish", "cmd", "powershell", "pwsh"})
-_WRAPPERS = frozenset({"env", "nice", "nohup", "exec", "command", "time", "stdbuf", "setsid"})
-_COMMAND_RUNNERS = frozenset(
-    {"timeout", "sudo", "doas", "su", "ionice", "chrt", "taskset", "poetry", "hatch", "pdm", "pixi"}
-    | {"mise", "asdf", "direnv", "nix", "wsl", "docker", "podman"}
-)
-"""Programs that run a command from their arguments, after optional subcommands."""
-_TAKES_VALUE = re.compile(
-    r"--(?:from|with|with-editable|with-requirements|python|index|index-url|default-index|extra-index-url|find-links"
-    r"|directory|project|cache-dir|config-file|env-file|refresh-package|spec|pip-args|package|constraints|overrides"
-    r"|extra|group|only-group|unset|chdir|adjustment)|-[pifcWXuCn]"
-)
-"""Options that take the next word as their value: those of Python, uv, pipx and the programs in `_WRAPPERS`."""
 
 
 def own_options(command: Any, args: Any) -> list[str] | None:
-    """Return the options that a command line passes to this program, even indirectly; `None` if it starts another."""
+    """Return the options that a command line passes to this program, even indirectly; `None` if it starts another.
+
+    A word with this program's name counts as the program wherever it is, unless it is the path of a folder or a web
+    address: an entry that is mistaken for this program is only left out, but one that is overlooked could start a loop.
+    """
     if not isinstance(command, str):
         return None
     words = [command, *(map(str, cast("list[Any]", args)) if isinstance(args, list) else ())]
-    return _options(words) if "coretools" in " ".join(words).casefold() or os.path.islink(command) else None
-
-
-def _options(words: Sequence[str]) -> list[str] | None:
-    if not words:
-        return None
-    program, rest = _name_of(words[0]), list(words[1:])
-    if program in _NAMES or (os.path.isabs(words[0]) and _name_of(os.path.realpath(words[0])) in _NAMES):
-        return rest
-    if program in _SHELLS:
-        option = next((index for index, word in enumerate(rest) if re.fullmatch(r"-\w*c|/[cCkK]|-Command", word)), None)
-        if option is None:
-            return _options(_from_first_argument(rest))
-        line = rest[option + 1 :]
-        return _options_in_line(line[0] if len(line) == 1 or program not in ("cmd", "powershell") else " ".join(line))
-    if _PYTHON.fullmatch(program):
-        for index, word in enumerate(rest):
-            if word.startswith("-m") and _name_of(word[2:]) in _NAMES:
-                return rest[index + 1 :]
-        if "-m" in rest[:-1] and _name_of(rest[rest.index("-m") + 1]) in _NAMES:
-            return rest[rest.index("-m") + 2 :]
-        script = _from_first_argument(rest)
-        return _options(script) if script and _name_of(script[0]) in _NAMES else None
-    if program in ("uv", "pipx"):
-        while rest and rest[0] != "run":  # other words may come first, as in `uv --offline tool run`
-            rest.pop(0)
-        rest = rest[1:]
-    elif program == "uvx" or program in _WRAPPERS:
-        while program == "env" and rest and re.match(r"\w+=", rest[0]):
-            rest.pop(0)
-    elif re.search(r"\s", words[0]) and not os.path.exists(words[0]):
-        return _options_in_line(" ".join(words))  # a whole command line in place of a program
-    elif program in _COMMAND_RUNNERS:
-        for index, word in enumerate(rest):
-            # A word after a long option is skipped: it may be the option's value, such as a folder named like this.
-            if _name_of(word.rpartition("#")[2]) in _NAMES and not (index and re.match("--.", rest[index - 1])):
-                return rest[index + 1 :]
-        return None
-    else:
-        return None
-    return _options(_from_first_argument(rest))
-
-
-def _options_in_line(line: str) -> list[str] | None:
-    """Return the options of the first command that starts this program in a shell command line; see `own_options`."""
-    import shlex  # noqa: PLC0415 - needed only for a shell command line
-
-    try:
-        words = shlex.split(line.replace("\\", "/"))
-    except ValueError:
-        return None
+    if os.path.islink(command) and _name_of(os.path.realpath(command)) in _NAMES:
+        return words[1:]
     for index, word in enumerate(words):
-        is_command = index == 0 or words[index - 1] in ("&&", "||", ";", "exec", "&") or words[index - 1].endswith(";")
-        if is_command and not re.search(r"\s", word) and (options := _options(words[index:])) is not None:
-            return options
+        parts = _words_in(word)
+        for position, part in enumerate(parts):
+            is_path = re.search(r"[/\\]", part) is not None and word != command
+            is_elsewhere = is_path and (os.path.isdir(part.rpartition("=")[2]) or re.match("https?://", part))
+            if _name_of(part) in _NAMES and not is_elsewhere:
+                return [*parts[position + 1 :], *words[index + 1 :]]
     return None
 
 
-def _from_first_argument(words: Sequence[str]) -> Sequence[str]:
-    """Return the words from the first one that is neither an option nor an option's value; empty if there is none."""
-    skips_next = False
-    for index, word in enumerate(words):
-        if skips_next:
-            skips_next = False
-        elif word.startswith("-"):
-            skips_next = _TAKES_VALUE.fullmatch(word) is not None
-        elif not re.match(r"[A-Za-z_]\w*=", word):
-            return words[index:]
-    return ()
+def _words_in(text: str) -> list[str]:
+    """Return the words of a text that may be a shell command line with this program's name."""
+    if not re.search(r"\s", text) or "coretools" not in text.casefold():
+        return [text]
+    import shlex  # noqa: PLC0415 - needed only for a shell command line
+
+    lexer = shlex.shlex(text.replace("\\", "/"), posix=True, punctuation_chars=True)
+    lexer.whitespace_split, lexer.commenters = True, ""
+    try:
+        return list(lexer)
+    except ValueError:  # an unclosed quote
+        return text.split()
 
 
 def _name_of(word: str) -> str:
     """Return the name of a program or package in lower case, without folders, file extension, version or extras."""
-    name = _PROGRAM_ENDINGS.sub("", re.split(r"[/\\]", word.strip().rstrip("/\\"))[-1].casefold())
+    name = _PROGRAM_ENDINGS.sub("", re.split(r"[/\\#]|^-m", word.strip().rstrip("/\\"))[-1].casefold())
     return re.split(r"[\[@=<>~!:]", name)[0]
 
 

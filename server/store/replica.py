@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 
 from server.settings import SettingsError
 from server.settings.models import StoreSettings
-from server.store.shared_store import MemoryStore, Store
+from server.store.shared_store import LocalUses, OneTimeUses, Store
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -20,8 +20,20 @@ class Replica:
     """One process of the server."""
 
     name: str  # a human-readable name, followed by a part unique to this process
-    store: Store = field(default_factory=MemoryStore)
+    shared_store: Store | None = None  # `None` if this process shares no state with others
     seal_keys: Sequence[bytes] = field(default=(), repr=False)  # from `http.stateKeys`; see `keys_for`
+    local_uses: LocalUses = field(default_factory=LocalUses)
+
+    @property
+    def store(self) -> Store:
+        """The store of replicas that share one; otherwise, this raises a `LookupError`."""
+        if self.shared_store is None:
+            raise LookupError("this process shares no store")
+        return self.shared_store
+
+    @property
+    def uses(self) -> OneTimeUses:
+        return self.shared_store or self.local_uses
 
     @property
     def place(self) -> str:
@@ -30,7 +42,7 @@ class Replica:
 
     @property
     def shares_secrets(self) -> bool:
-        return self.store.is_shared and bool(self.seal_keys)
+        return self.shared_store is not None and bool(self.seal_keys)
 
     def keys_for(self, purpose: str) -> list[bytes]:
         """Return the keys for one purpose, useless for others, current one first; without shared keys, a new one."""
@@ -44,16 +56,15 @@ def lone_replica(name: str = "") -> Replica:
 def read_replica(settings: StoreSettings, password: str, state_keys: Sequence[str]) -> Replica:
     """Return the replica of the settings. Raises a `SettingsError` if its store is invalid or lacks a package."""
     kind, _, place = settings.url.partition(":")
-    if kind == "memory":
-        store: Store = MemoryStore()
-    elif kind == "sqlite":
+    store: Store | None = None
+    if kind == "sqlite":
         from server.store.sqlite_store import SqliteStore  # noqa: PLC0415 - loaded only if the settings choose it
 
         path = os.path.expanduser(place)
         if not os.path.isabs(path):
             raise SettingsError([f"store.url: '{place}' is not an absolute path. It must begin with / or ~/."])
         store = SqliteStore(path)
-    else:
+    elif kind != "memory":
         try:
             from server.store.valkey_store import ValkeyStore  # noqa: PLC0415 - importing it takes 80 ms
 

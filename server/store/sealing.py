@@ -90,7 +90,7 @@ class SealedStates:
     ) -> None:
         is_shared = bool(replica.seal_keys)
         self._seconds = seconds
-        self._store = replica.store
+        self._uses = replica.uses
         self._codec = Sealer(replica.keys_for(purpose))
         self._clock = clock or (time.time if is_shared else time.monotonic)
         self._leeway = LEEWAY_SECONDS if is_shared else 0.0
@@ -100,7 +100,7 @@ class SealedStates:
     def seal(self, fingerprint: str, client_key: str, content: Mapping[str, Any] | None = None) -> str:
         """Encrypt a state for one action of one client, whose key is empty if it is unidentified."""
         now = self._clock()
-        nonce, store = os.urandom(12).hex(), self._store.generation
+        nonce, store = os.urandom(12).hex(), self._uses.generation
         claims = _Claims(fingerprint, client_key, dict(content or {}), nonce, store, now, now + self._seconds)
         return self._codec.seal(json.dumps(asdict(claims)).encode())
 
@@ -113,7 +113,7 @@ class SealedStates:
         claims = self._claims(state, fingerprint, client_key, logging.WARNING)
         if claims is None:
             return None
-        is_first_use = await self._store.take_once(f"spent:{claims.nonce}", self._spent_seconds, claims.store)
+        is_first_use = await self._uses.take_once(f"spent:{claims.nonce}", self._spent_seconds, claims.store)
         return claims.carried if is_first_use else None
 
     def read(self, state: str, fingerprint: str, client_key: str) -> dict[str, Any] | None:

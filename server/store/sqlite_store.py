@@ -51,8 +51,6 @@ _REASONS = {
 class SqliteStore:
     """A store in a file. `path` is absolute; a missing file is created, readable only by this user."""
 
-    is_shared = True
-
     def __init__(self, path: str) -> None:
         self.generation = ""
         self._path = path

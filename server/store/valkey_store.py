@@ -69,8 +69,6 @@ return total
 class ValkeyStore:
     """A store at `valkey://[USER@]HOST[:PORT][/DB]`, or `valkeys` for TLS. An empty `password` means none."""
 
-    is_shared = True
-
     def __init__(self, url: str, password: str) -> None:
         self.generation = ""
         self._available = Availability()

@@ -108,10 +108,9 @@ def test_trust_is_listed_and_withdrawn(home: Path, project: Path) -> None:
         (None, ("--yes",), "Searched for .qwen/settings.json, .gemini/settings.json, .coretools/settings.json"),
         ("{", ("--yes",), "not valid JSON"),
         ('{"limits": {"readLines": "many"}}', ("--yes",), "limits.readLines is"),
-        ('{"mcpServers": {"a": {}}}', ("--yes",), "mcpServers.a has no command"),
         ("{}", (), "nobody can answer here"),
     ],
-    ids=["nothing", "broken", "a wrong value", "a server without a command", "nobody to ask"],
+    ids=["nothing", "broken", "a wrong value", "nobody to ask"],
 )
 def test_trust_that_cannot_be_given_is_reported_and_changes_nothing(
     home: Path, project: Path, content: str | None, arguments: tuple[str, ...], expected: str
@@ -401,9 +400,9 @@ def test_doctor_names_the_folder_to_trust_instead_of_saying_that_there_is_no_fil
 
 
 @pytest.mark.requirement("cli.doctor")
-def test_doctor_fails_if_an_unset_variable_disables_something(home: Path) -> None:
+def test_doctor_fails_if_an_unset_variable_or_an_entry_that_cannot_work_disables_something(home: Path) -> None:
     content = {
-        "mcpServers": {"docs": {"command": "$NOT_SET"}},
+        "mcpServers": {"docs": {"command": "$NOT_SET"}, "odd": {"timeout": "soon"}, "bare": {}},
         "agents": {"reviewer": {"command": "$NOT_SET"}},
         "tools": {"discoveryCommand": "$NOT_SET", "callCommand": "$NOT_SET"},
     }
@@ -413,6 +412,8 @@ def test_doctor_fails_if_an_unset_variable_disables_something(home: Path) -> Non
         item["subject"]: item for item in json.loads(result.stdout)["findings"] if item["health"] == "broken"
     }
     assert result.returncode == 1
+    assert broken_findings.pop("server odd")["text"] == "not used: mcpServers.odd.timeout is not valid."
+    assert broken_findings.pop("server bare")["remedy"] == "coretools-mcp config check says what is wrong"
     assert set(broken_findings) == {"server docs", "agent reviewer", "tools.discoveryCommand", "tools.callCommand"}
     assert all(item["remedy"].startswith("Set it") for item in broken_findings.values())
 

@@ -71,7 +71,7 @@ def test_add_shows_the_change_asks_and_says_that_the_server_works(home: Path) ->
     )
     assert code == 0, stderr
     assert f"--- {file}" in stdout
-    assert '+\t\t"demo": {' in stdout
+    assert "+mcpServers.demo.command = " in stdout
     assert f"Change {file}? [y/N]" in stderr
     assert "Connected to demo: 10 tools\n" in stdout
     assert file.read_text().startswith(OWN[: OWN.index("\n\t}")])
@@ -459,7 +459,7 @@ def test_init_asks_before_it_changes_an_existing_file_or_its_schema(home: Path) 
     copy = write(file.with_name("settings.schema.json"), old := '{"title": "Settings of coretools-mcp"}')
     code, stdout, stderr = answer_at_terminal(home, "config", "init", answer=b"n\n")
     assert (code, file.read_text()) == (1, OWN)
-    assert '+\t"$schema": "./settings.schema.json"' in stdout
+    assert '+$schema = "./settings.schema.json"' in stdout
     assert "nothing was changed" in stderr
     assert copy.read_text() == old
     assert run(home, "init", "--yes").returncode == 0
@@ -482,4 +482,4 @@ def test_somebody_elses_schema_file_stays_and_nothing_is_written(home: Path, con
 def test_a_dry_run_shows_the_new_file_and_writes_nothing(home: Path) -> None:
     result = run(home, "init", "--dry-run")
     assert (result.returncode, list(home.iterdir())) == (0, [])
-    assert '+  "$schema": "./settings.schema.json"' in result.stdout
+    assert '+$schema = "./settings.schema.json"' in result.stdout

@@ -294,13 +294,13 @@ def test_import_asks_no_question_if_there_is_nothing_to_add(home: Path) -> None:
         '{"command": "x", "headers": "none"}',
     ],
 )
-def test_a_server_that_would_make_the_settings_invalid_is_skipped_with_a_warning(home: Path, entry: str) -> None:
+def test_a_server_that_could_not_work_is_skipped_with_a_warning(home: Path, entry: str) -> None:
     write(settings_of(home), {"permissions": {"deny": ["Bash"]}})
     write(home / ".cursor/mcp.json", f'{{"mcpServers": {{"bad": {entry}, "good": {{"command": "y"}}}}}}')
     result = imported(home, "cursor")
     assert result.returncode == 0
     assert list(servers_of(home)) == ["good"]
-    assert "The server bad was skipped." in result.stderr
+    assert "The server bad is not used." in result.stderr
     assert run(home, "config", "check").returncode == 0
 
 

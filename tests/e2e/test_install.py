@@ -63,7 +63,7 @@ def test_install_shows_the_change_asks_and_writes_an_entry_that_works(home: Path
     code, stdout, stderr = answer_at_terminal(home, "install", "cursor", "--profile", "full")
     assert code == 0, stderr
     assert f"--- {file}" in stdout
-    assert '+\t\t"core": {' in stdout
+    assert "+mcpServers.core.command = " in stdout
     assert "hunter2" not in stdout + stderr
     assert f"Change {file}? [y/N]" in stderr
     text = file.read_text()
@@ -570,8 +570,8 @@ def test_a_codex_file_may_contain_nan_and_infinity(home: Path) -> None:
 def test_the_diff_is_coloured_only_if_colour_is_on(home: Path, choice: str, has_colour: bool) -> None:
     write(home / ".cursor/mcp.json", CURSOR)
     result = run_alone(home, "install", "cursor", "--dry-run", "--color", choice)
-    assert ('\x1b[32m+\t\t"core": {' in result.stdout) is has_colour
-    assert '+\t\t"core": {' in result.stdout
+    assert ("\x1b[32m+mcpServers.core.command = " in result.stdout) is has_colour
+    assert "+mcpServers.core.command = " in result.stdout
 
 
 @pytest.mark.requirement("install.import")

@@ -26,6 +26,7 @@ from tests.processes import NoSandbox, pids_with_mark, until_no_process_has_mark
 from tests.tables import each_of
 from tests.unit.execution.shell import RecordingStarter
 from tests.waiting import until
+from tools.builtin import lsp
 from tools.contract.command_views import NO_RESTRICTIONS
 from tools.contract.tool_errors import ExecutionDeniedError
 from tools.files.workspace import Workspace
@@ -92,6 +93,29 @@ async def test_every_operation_reports_places_as_people_count_them(root: Path, r
         hover = json.loads(text_of(await ask(client, "hover", **AT)))
     assert hover["opened"] == 1
     assert hover["changed"] == 0
+
+
+@pytest.mark.requirement("lsp.answers")
+async def test_the_first_list_of_all_errors_waits_until_the_server_knows_the_project(
+    root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(lsp, "QUIET_SECONDS", 0.01)  # less time than the server needs for its first report
+    async with client_of(root, settings("loads")) as client:
+        assert "a.fake:2:4: error" in text_of(await ask(client, "workspaceDiagnostics", filePath="a.fake"))
+
+
+@pytest.mark.requirement("lsp.answers")
+async def test_a_question_about_the_workspace_goes_to_another_server_if_the_latest_has_no_file_open(root: Path) -> None:
+    config = settings()
+    fake = config["lsp"]["servers"]["fake"]
+    config["lsp"]["servers"]["other"] = {**fake, "extensionToLanguage": {".other": "other"}}
+    async with client_of(root, config) as client:
+        (root / "b.other").write_text(CODE)
+        for name in ("a.fake", "b.other"):
+            await ask(client, "documentSymbol", filePath=name)
+        (root / "b.other").unlink()
+        await ask(client, "workspaceDiagnostics")  # closes the deleted file
+        assert "a.fake:2:4: error" in text_of(await ask(client, "workspaceDiagnostics"))
 
 
 @pytest.mark.requirement("lsp.answers")

@@ -36,6 +36,11 @@ async def error_text(client: Client, tool: str) -> str:
         ({"mcpServers": {"idle": stdio_upstream(enabled=False)}}, "mcpServers.idle.enabled"),
         ({"mcpServers": {**USED, "idle": stdio_upstream()}, "mcp": {"allowed": ["used"]}}, "mcp.allowed"),
         ({"mcpServers": {**USED, "idle": stdio_upstream()}, "mcp": {"excluded": ["idle"]}}, "mcp.excluded"),
+        (
+            {"mcpServers": {**USED, "idle": {"command": "x", "timeout": "soon"}}},
+            "mcpServers.idle.timeout is not valid.",
+        ),
+        ({"mcpServers": {**USED, "idle": {}}}, "mcpServers.idle has no command"),
     ],
 )
 async def test_a_call_says_which_setting_leaves_its_server_out(
@@ -49,7 +54,13 @@ async def test_a_call_says_which_setting_leaves_its_server_out(
             assert setting in text
 
 
-async def test_a_call_says_so_too_if_its_server_is_switched_off_meanwhile(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("entry", "setting"),
+    [(stdio_upstream(enabled=False), "mcpServers.used.enabled"), ({"command": 5}, "mcpServers.used.command")],
+)
+async def test_a_call_says_so_too_if_its_server_is_switched_off_or_spoilt_meanwhile(
+    entry: dict[str, Any], setting: str, tmp_path: Path
+) -> None:
     config = write_config(tmp_path, {"mcpServers": USED})
     app = app_of(config)
     with anyio.fail_after(CEILING):
@@ -59,7 +70,7 @@ async def test_a_call_says_so_too_if_its_server_is_switched_off_meanwhile(tmp_pa
             anyio.create_task_group() as tasks,
         ):
             assert not (await client.call_tool("used__echo", {"text": "x"})).is_error
-            config.write_text(json.dumps({"mcpServers": {"used": stdio_upstream(enabled=False)}}))
+            config.write_text(json.dumps({"mcpServers": {"used": entry}}))
             await app.live.apply(load_settings([str(config)], {}, {}), tasks)
-            assert "mcpServers.used.enabled" in await error_text(client, "used__echo")
+            assert setting in await error_text(client, "used__echo")
             tasks.cancel_scope.cancel()

@@ -1,7 +1,8 @@
 """An upstream that uses every feature of the protocol, with fields that no model of the SDK knows.
 
 python asking_upstream.py ERA      over stdio; ERA is handshake, modern or both: the revisions that it speaks
-python asking_upstream.py http     on a free port, printed on standard error; paths: /ERA/ROOM/mcp and /ERA/ROOM/sse
+python asking_upstream.py http [PORT]
+                                   on a free port, printed on standard error; paths: /ERA/ROOM/mcp and /ERA/ROOM/sse
 
 Each room is a server of its own: a change in one room is not visible in another one.
 """
@@ -480,11 +481,11 @@ async def _run(manager: StreamableHTTPSessionManager, *, task_status: anyio.abc.
         await anyio.sleep_forever()
 
 
-async def serve_http() -> None:
-    """Serve all rooms on a free port."""
+async def serve_http(port: int = 0) -> None:
+    """Serve all rooms on a port; zero stands for a free one."""
     import socket
 
-    listener = socket.create_server(("127.0.0.1", 0))
+    listener = socket.create_server(("127.0.0.1", port))
     sys.stderr.write(f"port {listener.getsockname()[1]}\n")
     sys.stderr.flush()
     async with anyio.create_task_group() as tasks:
@@ -494,5 +495,5 @@ async def serve_http() -> None:
 
 
 if __name__ == "__main__":
-    (mode,) = sys.argv[1:]
-    anyio.run(serve_http) if mode == "http" else anyio.run(serve_stdio, mode)
+    mode, *ports = sys.argv[1:]
+    anyio.run(serve_http, int(*ports)) if mode == "http" else anyio.run(serve_stdio, mode)

@@ -15,7 +15,7 @@ from server.settings import SettingsError
 from server.settings.models import StateKey, StoreSettings
 from server.store.replica import Replica, lone_replica, read_replica
 from server.store.sealing import SealedStates
-from server.store.shared_store import MemoryStore, Store, StoreUnavailableError
+from server.store.shared_store import LocalUses, Store, StoreUnavailableError
 from server.store.sqlite_store import SqliteStore
 from server.store.valkey_store import ValkeyStore
 from server.transports.credentials import read_state_keys
@@ -28,10 +28,15 @@ OLD, NEW = b"o" * 32, b"n" * 32
 AHEAD = 60.0  # a difference between clocks that is larger than allowed, in seconds
 
 
+@pytest.fixture
+def store(tmp_path: Path) -> Store:
+    return SqliteStore(str(tmp_path / "store.db"))
+
+
 def sealed_states(
     *secrets: bytes, store: Store | None = None, now: float = 1_000.0, purpose: str = "question"
 ) -> SealedStates:
-    return SealedStates(purpose, 300, Replica("one", store or MemoryStore(), secrets), clock=lambda: now)
+    return SealedStates(purpose, 300, Replica("one", store, secrets), clock=lambda: now)
 
 
 async def opens(states: SealedStates, state: str) -> bool:
@@ -39,8 +44,8 @@ async def opens(states: SealedStates, state: str) -> bool:
 
 
 @pytest.mark.requirement("store.keys")
-async def test_keys_can_be_rotated_without_losing_a_state() -> None:
-    store = MemoryStore()
+async def test_keys_can_be_rotated_without_losing_a_state(store: Store) -> None:
+    await store.start()
     steps = [(OLD,), (OLD, NEW), (NEW, OLD), (NEW,)]
     for before, after in pairwise(steps):
         for sealing, opening in ((before, after), (after, before)):
@@ -50,8 +55,8 @@ async def test_keys_can_be_rotated_without_losing_a_state() -> None:
 
 
 @pytest.mark.requirement("store.keys")
-async def test_a_state_for_one_purpose_is_invalid_for_another() -> None:
-    store = MemoryStore()
+async def test_a_state_for_one_purpose_is_invalid_for_another(store: Store) -> None:
+    await store.start()
     state = sealed_states(OLD, store=store).seal("action", "token:ada", {"task": 1})
     assert sealed_states(OLD, store=store, purpose="task").read(state, "action", "token:ada") is None
     assert not await opens(sealed_states(OLD, store=store, purpose="relayed request"), state)
@@ -81,8 +86,8 @@ async def test_a_state_in_another_base64_spelling_is_refused() -> None:
 
 
 @pytest.mark.requirement("store.keys")
-async def test_replicas_without_shared_keys_cannot_open_each_others_states() -> None:
-    store = MemoryStore()
+async def test_replicas_without_shared_keys_cannot_open_each_others_states(store: Store) -> None:
+    await store.start()
     first, second = (SealedStates("question", 300, Replica(name, store)) for name in ("one", "other"))
     state = first.seal("action", "token:ada")
     assert not await opens(second, state)
@@ -92,31 +97,47 @@ async def test_replicas_without_shared_keys_cannot_open_each_others_states() -> 
 @pytest.mark.requirement("store.clocks")
 @pytest.mark.parametrize(("ahead", "counts"), [(30.0, True), (-25.0, True), (AHEAD, False)])
 async def test_a_small_difference_between_clocks_is_tolerated_and_a_large_one_is_refused(
-    ahead: float, counts: bool
+    ahead: float, counts: bool, store: Store
 ) -> None:
-    store = MemoryStore()
+    await store.start()
     state = sealed_states(OLD, store=store, now=1_000.0 + ahead).seal("action", "token:ada")
     assert await opens(sealed_states(OLD, store=store), state) is counts
 
 
 @pytest.mark.requirement("store.clocks")
-async def test_a_state_expires_by_the_clock_of_every_replica() -> None:
-    store = MemoryStore()
+async def test_a_state_expires_by_the_clock_of_every_replica(store: Store) -> None:
+    await store.start()
     state = sealed_states(OLD, store=store).seal("action", "token:ada")
     for seconds in (30.0, AHEAD):
         assert not await opens(sealed_states(OLD, store=store, now=1_000.0 + 300 + seconds), state)
     assert await opens(sealed_states(OLD, store=store, now=1_000.0 + 300 + 25), state)
 
 
+@pytest.mark.requirement("store.claims")
+async def test_a_lone_server_knows_each_used_key_for_its_seconds_and_only_in_its_own_generation() -> None:
+    now = [0.0]
+    uses = LocalUses(clock=lambda: now[0])
+    assert await uses.take_once("long", 100.0, uses.generation)
+    assert await uses.take_once("short", 1.0, uses.generation)
+    now[0] = 99.0
+    assert not await uses.take_once("long", 100.0, uses.generation)
+    assert await uses.take_once("short", 1.0, uses.generation)
+    now[0] = 100.0
+    assert await uses.take_once("long", 100.0, uses.generation)
+    assert not await uses.take_once("other", 1.0, "another generation")
+    assert await uses.take_once("other", 1.0, uses.generation)
+
+
 @pytest.mark.requirement("store.clocks")
 async def test_a_used_state_is_never_valid_again_whatever_the_clock_says() -> None:
     now = [1_000.0]
-    store = MemoryStore(clock=lambda: now[0])
-    state = sealed_states(OLD, store=store).seal("action", "token:ada")
-    assert await opens(sealed_states(OLD, store=store), state)
+    replica = Replica("one", None, (OLD,), LocalUses(clock=lambda: now[0]))
+    states, late_states = (SealedStates("question", 300, replica, clock=lambda at=at: at) for at in (1_000.0, 1_001.0))
+    state = states.seal("action", "token:ada")
+    assert await opens(states, state)
     for seconds in (0.0, 299.0, 329.0, 400.0, 3_000.0):
         now[0] = 1_000.0 + seconds
-        assert not await opens(sealed_states(OLD, store=store, now=1_001.0), state)
+        assert not await opens(late_states, state)
 
 
 @pytest.mark.requirement("store.forgotten")

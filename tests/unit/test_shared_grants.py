@@ -4,19 +4,27 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import anyio
 import pytest
 
 from server.clients.shared_grants import SharedGrants
 from server.store.replica import Replica
-from server.store.shared_store import MemoryStore, Store
+from server.store.shared_store import Store
+from server.store.sqlite_store import SqliteStore
 from server.store.valkey_store import ValkeyStore
 from tests.valkey_servers import valkey_server
+from tests.waiting import CEILING
 from tools.call.base_tool import ClientState
 from tools.contract.limits import ApprovalMode
 
 pytestmark = pytest.mark.anyio
 
 KEY, OTHER_KEY = b"k" * 32, b"o" * 32
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Store:
+    return SqliteStore(str(tmp_path / "store.db"))
 
 
 def grants_in(store: Store, *keys: bytes, seconds: float = 60) -> SharedGrants:
@@ -35,8 +43,7 @@ def ada(*rules: str) -> ClientState:
 
 
 @pytest.mark.requirement("store.grants")
-async def test_rules_of_several_replicas_add_up_for_their_client_only() -> None:
-    store = MemoryStore()
+async def test_rules_of_several_replicas_add_up_for_their_client_only(store: Store) -> None:
     first, second = grants_in(store), grants_in(store)
     await first.add(ada(), ["Edit(/a)", "WebFetch(domain:x)"])
     await second.add(ada(), ["WebFetch(domain:x)", "Edit(/b)"])
@@ -49,23 +56,22 @@ async def test_rules_of_several_replicas_add_up_for_their_client_only() -> None:
 
 @pytest.mark.requirement("store.grants")
 @pytest.mark.parametrize("key", ["http:a-session", "sse:a-session", "stdio", ""])
-async def test_no_rules_are_shared_for_a_client_without_a_token(key: str) -> None:
-    grants = grants_in(MemoryStore())
+async def test_no_rules_are_shared_for_a_client_without_a_token(store: Store, key: str) -> None:
+    grants = grants_in(store)
     await grants.add(ClientState(key), ["Edit(/a)"])
     assert not await rules_of(grants, key)
 
 
 @pytest.mark.requirement("store.grants")
-async def test_rules_expire_after_the_idle_time() -> None:
-    now = [0.0]
-    grants = grants_in(MemoryStore(clock=lambda: now[0]))
-    await grants.add(ada(), ["Edit(/a)"])
-    now[0] = 61.0
-    assert await rules_of(grants) == []
+async def test_rules_expire_after_the_idle_time(store: Store) -> None:
+    await grants_in(store, seconds=1e-3).add(ada(), ["Edit(/a)"])
+    with anyio.fail_after(CEILING):
+        while await rules_of(grants_in(store)):  # noqa: ASYNC110 - there is no event to wait for
+            await anyio.sleep(1e-3)
 
 
-class NamingStore(MemoryStore):
-    """A store that records the name of the row that was written last."""
+class NamingStore(SqliteStore):
+    """A store that keeps every row, and records the name of the row that was written last."""
 
     name = ""
 
@@ -73,12 +79,12 @@ class NamingStore(MemoryStore):
         self, key: str, value: str, seconds: float | None = None, *, if_version: str | None = None
     ) -> str | None:
         self.name = key
-        return await super().put(key, value, seconds, if_version=if_version)
+        return await super().put(key, value, None, if_version=if_version)
 
 
 @pytest.mark.requirement("store.grants")
-async def test_a_forged_row_allows_nothing() -> None:
-    store = NamingStore(clock=lambda: 0.0)
+async def test_a_forged_row_allows_nothing(tmp_path: Path) -> None:
+    store = NamingStore(str(tmp_path / "store.db"))
     rows: dict[str, str] = {}
 
     async def row_of(grants: SharedGrants, key: str) -> str:
@@ -101,8 +107,7 @@ async def test_a_forged_row_allows_nothing() -> None:
 
 
 @pytest.mark.requirement("store.grants-keys")
-async def test_rules_are_resealed_with_the_first_key_so_that_the_old_one_can_be_removed() -> None:
-    store = MemoryStore()
+async def test_rules_are_resealed_with_the_first_key_so_that_the_old_one_can_be_removed(store: Store) -> None:
     await grants_in(store).add(ada(), ["Edit(/a)"])
     assert await rules_of(grants_in(store, OTHER_KEY)) == []
     assert await rules_of(grants_in(store, OTHER_KEY, KEY)) == ["Edit(/a)"]

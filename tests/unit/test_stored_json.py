@@ -19,7 +19,7 @@ from server.settings.settings_files import read_stored
 from server.settings.workspace_trust import WorkspaceFile, digest, read_trust, read_trusted, trust_folder
 from server.store.replica import Replica
 from server.store.sealing import SealedStates, Sealer
-from server.store.shared_store import MemoryStore
+from server.store.sqlite_store import SqliteStore
 from server.upstreams.catalog.stored_lists import FOLDER, StoredLists
 from tests.tables import all_cases, each_of
 from tools.call.base_tool import ClientState
@@ -70,10 +70,10 @@ async def test_stored_lists_with_wrong_types_are_ignored_with_a_warning(
 
 
 @pytest.mark.requirement("stored.types")
-async def test_rows_and_states_with_wrong_types_are_ignored(caplog: pytest.LogCaptureFixture) -> None:
+async def test_rows_and_states_with_wrong_types_are_ignored(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     """The rows and states are sealed with the right keys, as if by another version."""
     caplog.set_level(logging.WARNING)
-    store = MemoryStore()
+    store = SqliteStore(str(tmp_path / "store.db"))
     replica = Replica("one", store, (KEY,))
     grants, states = SharedGrants(replica, 60, lambda: ""), SealedStates("question", 60, replica)
     await grants.add(ClientState("token:ada", grants=[]), ["Edit"])

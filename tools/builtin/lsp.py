@@ -134,7 +134,7 @@ class LspTool(BuiltinTool[LspParams]):
             try:
                 is_first = not session.documents
                 document = await session.sync(workspace, location)
-                if is_first and document is not None and params.operation == "workspaceSymbol":
+                if is_first and document is not None and params.operation.startswith("workspace"):
                     await session.wait_for_report(document, REPORT_SECONDS)  # until then, it may not know the project
                 answer = await self._answer(params, context, document, PlaceFormatter(workspace, session, location))
                 notes, session.notes = list(session.notes), {}

@@ -124,16 +124,18 @@ class CodeIntelligence:
     async def session_or_start(
         self, workspace: Workspace, rights: Rights, location: Location | None
     ) -> LanguageServerSession | ServerStart:
-        """Return the session for a file, or the server to start for it. Without a file, return the latest session.
+        """Return the session for a file, or the server to start for it.
 
+        Without a file, return the latest session with an open file, because some servers load a project only then.
         Raises a `ToolError` if there is no suitable language server, or if a required sandbox does not work.
         """
         if location is None:
             keys = [key for key in self._timers if key[0] in workspace.roots and key[2] == rights]  # most recent last
-            latest = next(filter(self.find_running, reversed(keys)), None)
-            session = await self._current(latest, workspace) if latest is not None else None
-            if session is not None and session.documents:  # some servers load a project only when a file is opened
-                return session
+            for key in reversed(keys):
+                latest = self._sessions.get(key)
+                is_used = latest is not None and latest.documents
+                if is_used and (session := await self._current(key, workspace)) is not None:
+                    return session
             raise ToolError(
                 ToolErrorType.NO_LANGUAGE_SERVER,
                 "No language server has a file of this workspace open. Give a file of the language as filePath: its "

@@ -44,6 +44,7 @@ from tools.permissions.command_lists import (
 )
 from tools.permissions.command_paths import PRIVATE_FOLDERS, STREAMS, CommandPaths, NamedPath, why_in_scratch
 from tools.permissions.command_text import (
+    MAX_PROGRAMS,
     ONE,
     SEVERAL,
     CommandText,
@@ -82,6 +83,7 @@ from tools.text.file_names import shown_path
 
 # Git commands that need consent, because they change git's settings, which are read-only for all other commands
 _GIT_CHANGES_SETTINGS = ("config", "remote", "submodule", "worktree")
+_GIT_OPTION = re.compile(rf"-[CcpP]\Z|--|{ONE}")  # how an option before git's subcommand begins
 _RUNS_MORE = "bash may run more than the command's words show"
 _NAME_ITS_FOLDER = (
     "Write to the workspace or /tmp. Or name the file's folder in the command, unless that folder belongs to the "
@@ -268,10 +270,16 @@ class _CommandPolicy:
             self._lift_limits(question, named_path, reads=reads, edits=edits)
 
     def _lift_limits(self, question: _Question, named_path: NamedPath, *, reads: bool, edits: bool) -> None:
-        """If a path exists or is in the workspace, let consent open it and lift the limits of ask rules about it."""
+        """If a path exists or is in the workspace, let consent open it and lift the limits of ask rules about it.
+
+        No consent makes system folders writable, or folders that contain the home folder or a workspace folder.
+        """
         path = named_path.real_path
+        can_be_written = is_inside(path, self._roots) or self._paths.can_be_writable(named_path)
+        if named_path.is_written and not can_be_written:
+            return
         if is_inside(path, self._roots) or os.path.lexists(path):
-            to_write = not self._is_reading or named_path.is_written
+            to_write = (not self._is_reading or named_path.is_written) and can_be_written
             (question.writable if to_write else question.seen)[path] = None
             if reads:
                 question.lifted.asked.add(path)
@@ -424,7 +432,7 @@ class _CommandPolicy:
             reasons, grants = self._reasons_about_outputs()
         else:
             for command in changing or self._unlisted_commands:
-                effect = "needs the network" if needs_network(command.known_words) else "is not known to be read-only"
+                effect = "needs the network" if self._is_online(command) else "is not known to be read-only"
                 problem = effect if changing else "would run where it can change files"
                 name = first_words(command.words) or command.name or "a program whose name is not literal"
                 is_of_workspace = self._paths.is_of_workspace(command)
@@ -473,7 +481,7 @@ class _CommandPolicy:
 
     def _grants(self, commands: Sequence[SimpleCommand]) -> list[Grant]:
         """Return rules that would allow these simple commands, or nothing if rules cannot allow all of them."""
-        scopes = [first_words(command.words) for command in commands if self._paths.is_of_workspace(command)]
+        scopes = [_scope_of(command) for command in commands if self._paths.is_of_workspace(command)]
         if len(scopes) < len(commands) or not all(scopes):
             return []
         grants: list[Grant] = []
@@ -491,7 +499,7 @@ class _CommandPolicy:
         site = self._site
         loopback = Network.SESSION_LOOPBACK if site.has_session and not self._is_plan else Network.OWN_LOOPBACK
         host_rules = [rule for rule in self._rules.strict if rule.governs(Access.FETCH)]
-        network_commands = [command for command in self._text.commands if needs_network(command.known_words)]
+        network_commands = [*filter(self._is_online, self._text.commands)]
         if not self._needs_network:
             return Network.HOST if self._is_yolo and site.has_network and not host_rules else loopback
         for rule in host_rules:
@@ -642,9 +650,15 @@ class _CommandPolicy:
     def _needs_network(self) -> bool:
         return self._request.command.needs is Needs.NETWORK or self._names_network
 
+    def _is_online(self, command: SimpleCommand) -> bool:
+        """Return True if the words of a simple command show that it needs the network."""
+        if self._paths.local_remotes(command):
+            return False
+        return needs_network(command.known_words, partial(self._paths.has_package_program, command.folder))
+
     @cached_property
     def _names_network(self) -> bool:
-        return any(needs_network(command.known_words) for command in self._text.commands)
+        return any(map(self._is_online, self._text.commands))
 
     @cached_property
     def _needs(self) -> Needs | None:
@@ -749,7 +763,7 @@ class _CommandPolicy:
             if command.source == source:
                 parts.append(VerdictPart(source, verdict, reason))
                 continue
-            is_online, allowing = needs_network(command.known_words), self._allowing_rule(command)
+            is_online, allowing = self._is_online(command), self._allowing_rule(command)
             if allowing is not None or (is_reader(command.words) and not is_online):
                 parts.append(VerdictPart(command.source, Verdict.ALLOW, str(allowing or "it only reads")))
             else:
@@ -769,6 +783,18 @@ def allowed_reading(rules: Rules, home: str) -> Iterator[str]:
             path = home + path[1:] if path.startswith("~") else path[1:]
             if not set(path) & set("*?[\\") and os.path.lexists(path):
                 yield os.path.realpath(path)
+
+
+def _scope_of(command: SimpleCommand) -> str:
+    """Return the first words of the rule that would allow a simple command and similar ones; empty without such a rule.
+
+    If no rule allows most subcommands of a git command (`git worktree`), the rule is only about one that reads.
+    """
+    scope = first_words(command.words)
+    if scope not in {f"git {name}" for name in _GIT_CHANGES_SETTINGS}:
+        return scope
+    subcommand = command.words[2] if len(command.words) > len(("git", "worktree")) else None
+    return f"{scope} {subcommand}" if is_reader(command.words) and re.fullmatch("[a-z-]+", subcommand or "") else scope
 
 
 def _rule_about(command: SimpleCommand, rules: Sequence[Rule], *, allows: bool = False) -> Rule | None:
@@ -794,9 +820,12 @@ def _rule_about(command: SimpleCommand, rules: Sequence[Rule], *, allows: bool =
     return None
 
 
-def _rule_that_may_be_about(command: SimpleCommand, rules: Sequence[Rule]) -> Rule | None:
-    """Return a rule that may apply to a simple command with unknown words, or to a command in its arguments."""
-    runs_nothing = is_reader(command.words)
+def _rule_that_may_be_about(command: SimpleCommand, rules: Sequence[Rule], *, is_argument: bool = False) -> Rule | None:
+    """Return a rule that may apply to a simple command with unknown words, or to a command in its arguments.
+
+    A command that is itself in an argument (`is_argument`) may be mere text, so its own arguments run nothing.
+    """
+    runs_nothing = is_argument or is_reader(command.words)
     for words in programs_run_by(with_input_of_xargs(command.shapes), loosely=True):
         shapes = tuple(SEVERAL if word is None else word for word in words)
         if not shapes:
@@ -804,10 +833,15 @@ def _rule_that_may_be_about(command: SimpleCommand, rules: Sequence[Rule]) -> Ru
         *_, name = re.split(f"[{ONE}{SEVERAL}]", shapes[0])  # an unknown folder may be part of the program's name
         mark = SEVERAL if SEVERAL in shapes[0] else "" if is_known(shapes[0]) or "/" in name else ONE
         readings = [(mark + os.path.basename(name), *shapes[1:])]
-        if readings[0][0] == "git":
-            readings.append(("git", *_without_git_options(shapes[1:])))
-        literal = [shape if is_known(shape) and " " not in shape else "" for shape in shapes]
-        text = joined(literal)
+        if readings[0][0] == "git" or (
+            may_fit("git", readings[0][:1], anywhere=False) and _GIT_OPTION.match("".join(shapes[1:2]))
+        ):
+            readings += (("git", *rest) for rest in _without_git_options(shapes[1:]))
+        literal = tuple(shape if is_known(shape) and " " not in shape else "" for shape in shapes)
+        literal_readings = [literal]
+        if "git" in literal[1:]:
+            literal_readings.append(_without_later_git_options(literal))
+            readings += [_without_later_git_options(readings[0])] if mark else []
         for rule in rules:
             pattern = _pattern(rule)
             bare = pattern.removesuffix(" *")
@@ -816,30 +850,53 @@ def _rule_that_may_be_about(command: SimpleCommand, rules: Sequence[Rule]) -> Ru
             if any(may_fit(pattern, reading, anywhere=bool(mark)) for pattern in patterns for reading in readings) or (
                 " " in (beginning := bare.partition(ANYTHING)[0])
                 and not runs_nothing
-                and beginning in text
-                and any(may_fit(pattern, literal, anywhere=True) for pattern in patterns)
+                and any(
+                    may_fit(pattern, reading, anywhere=True)
+                    for reading in literal_readings
+                    if beginning in joined(reading)
+                    for pattern in patterns
+                )
             ):
                 return rule
     # A program may run the text in one of its arguments.
     texts = {text for word in command.shapes[1:] for text in (word, word.partition("=")[2]) if " " in text.strip()}
     for text in texts if not runs_nothing else ():
-        inner = read_command(text) if is_known(text) else CommandText()
+        inner = read_command(re.sub(f"[{ONE}{SEVERAL}]", "$_", text))
         for inner_command in (*inner.commands, *inner.inner):
-            is_program = " " not in (inner_command.name or "")  # as in code of other languages: `f("a b")`
-            if is_program and (rule := _rule_about(inner_command, rules)) is not None:
+            # In code of other languages, a name may contain spaces: `f("a b")`. In a message, it may be unknown.
+            if " " in (inner_command.name or ""):
+                continue
+            if (rule := _rule_about(inner_command, rules)) is not None:
+                return rule
+            rule = _rule_that_may_be_about(inner_command, rules, is_argument=True) if inner_command.name else None
+            if rule is not None:
                 return rule
     return None
 
 
-def _without_git_options(shapes: tuple[str, ...]) -> tuple[str, ...]:
-    """Return git's arguments from the subcommand on. Unknown words before them may also be a subcommand."""
+def _without_git_options(shapes: tuple[str, ...]) -> Iterator[tuple[str, ...]]:
+    """Yield git's arguments from the subcommand on. Unknown words before them may also be a subcommand, or options."""
     rest = without_git_options(shapes)
     options = shapes[: len(shapes) - len(rest)]
     is_clear = all(
         is_known(word) or (SEVERAL not in word and (word[0] != "-" or "=" in word.partition(ONE)[0]))
         for word in options
     )
-    return (*(() if is_clear else (SEVERAL,)), *(word or "" for word in rest))
+    rest = (*(() if is_clear else (SEVERAL,)), *(word or "" for word in rest))
+    yield rest
+    if rest and rest[0][:1] == ONE:  # it may be an option, and the next word its value
+        yield from (rest[at:] for at in range(1, min(len(rest), MAX_PROGRAMS)))
+
+
+def _without_later_git_options(words: Sequence[str]) -> tuple[str, ...]:
+    """Return the words without the options after each `git`, which the program may run."""
+    kept, at = [*words[:1]], 1
+    while at < len(words):
+        kept.append(words[at])
+        at += 1
+        if kept[-1] == "git":
+            at = len(words) - len(without_git_options(tuple(words[at:])))
+    return (*kept,)
 
 
 def _pattern(rule: Rule) -> str:

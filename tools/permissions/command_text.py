@@ -38,6 +38,8 @@ _COMMAND_STRING_OPTION = re.compile(
 _COMMAND_STRING_GROUP = re.compile(r"-[a-zA-Z]*c[a-zA-Z]+")  # the same option followed by other letters, such as `-cl`
 _COMMAND_STRING_PROGRAMS = ("flock", "script", "su")  # programs that pass the text after such an option to a shell
 SHELLS = frozenset(("sh", "bash", "rbash", "dash", "ash", "zsh", "ksh"))
+_SHELL_OPTION_WITH_VALUE = re.compile(r"[-+][a-zA-Z]*[oO][a-zA-Z]*|--rcfile|--init-file")
+_INPUT_OPTION = re.compile(r"-[a-zA-Z]*s[a-zA-Z]*")  # a shell's option to read commands from its input
 CONNECTIONS = ("/dev/tcp/", "/dev/udp/")  # in bash, a redirection to such a path opens a connection
 # Builtins that run text as code or change what a name means. The grammar does not show their effect
 _OPAQUE_BUILTINS = frozenset(("trap", "eval", "alias", "enable", "hash", "coproc", "compgen", "complete", "bind", "fc"))
@@ -90,7 +92,9 @@ _WRAPPER_FLAGS = {
     "sudo": "-n -E -H -S -k -b -A -i -s", "doas": "-n -s", "setsid": "-w -f -c", "ionice": "-t",
     "xargs": "-0 -r -t -x --null --no-run-if-empty --verbose", "watch": "-b -c -d -e -g -t", "flock": "-n -s -x -u -o",
 }  # fmt: skip
+_CHDIR = re.compile(r"(?:-[0iv]*C|--chdir=?)(.*)", re.DOTALL)  # the option of `env` that changes the folder
 _OPERANDS = {"timeout": 1, "chroot": 1, "flock": 1}  # how many operands of its own the wrapper takes before the program
+_MAYBE_EMPTY = re.compile(rf"-\w+{ONE}+")  # an option whose attached value may be empty, as in `-f"$X"`
 _VARIABLE = re.compile(r"[A-Za-z_]\w*", re.ASCII)
 _SYSTEM_FOLDERS = ("", "/bin", "/usr/bin", "/usr/local/bin", "/sbin", "/usr/sbin")
 # The longest beginning of a line whose quotes are closed, without characters that may change how the rest is read
@@ -230,8 +234,11 @@ def programs_run_by(words: Words, *, loosely: bool) -> Iterator[Words]:
         # Bash may split an unknown word into several, or drop it, so the words after it may have other meanings. In
         # quotes, it stays one word, but as an option of `env` it may run something (`-S`) or change the folder (`-C`).
         is_clear = is_clear and not any(word is None or SEVERAL in word for word in current[:at])
-        is_clear = is_clear and not (name == "env" and any(ONE in (word or "") for word in current[:operands_at]))
-        operands = "".join(word or ONE for word in current[operands_at:at])
+        texts = [word or ONE for word in current]
+        is_clear = is_clear and not (name == "env" and any(ONE in text for text in texts[:operands_at]))
+        # After an option that takes any value, an attached value that is empty makes the next word its value.
+        is_clear = is_clear and not (name in ("time", "exec") and any(map(_MAYBE_EMPTY.fullmatch, texts[:operands_at])))
+        operands = "".join(texts[operands_at:at])
         if name == "timeout" and operands[:1] == ONE:  # it may be an option
             is_clear = is_clear and _NO_OPERAND.fullmatch("".join(filter(None, current[at : at + 1]))) is not None
         program = current[at] if at < len(current) else ""
@@ -260,6 +267,17 @@ def _programs_of_find(words: Words) -> Iterator[Words]:
             word and ONE in word and any(name.startswith(word.partition(ONE)[0]) for name in _FIND_RUNS)
         ):
             yield (*program,)
+
+
+def folders_of_env(words: Words) -> Iterator[str | None]:
+    """Yield the folders to which `env` changes before it runs a program."""
+    for current in programs_run_by(words, loosely=False):
+        if not current or plain_name(current[0] or "") != "env":
+            continue
+        at, _ = _skip_options(current, _WRAPPERS["env"].split(), _WRAPPER_FLAGS["env"].split())
+        for word, next_word in pairwise((*current[1:at], None)):
+            if word is not None and (option := _CHDIR.fullmatch(word)):
+                yield option[1] or next_word
 
 
 def _skip_options(words: Words, value_options: Sequence[str], flags: Sequence[str]) -> tuple[int, bool]:
@@ -407,6 +425,9 @@ class _Reader:
         self.result.commands.append(SimpleCommand(_source(node), words, self._folder, known_words, shapes))
         if name in ("cd", "pushd"):
             target = words[1] if len(words) == 2 else None
+            # These variables decide to which folder `cd` changes, and so does an option.
+            if b"CDPATH" in self._source or (target and target[0] in ("~-+" if b"HOME" in self._source else "-+")):
+                target = None
             self._folder = None if target is None or self._folder is None else join(self._folder, target)
         readings = dict.fromkeys((with_input_of_xargs(shapes), known_words))
         for program_words in chain.from_iterable(programs_run_by(reading, loosely=True) for reading in readings):
@@ -469,11 +490,14 @@ class _Reader:
         if text:
             runs_more = not is_known(text) or text[0] == "-"
         elif name in SHELLS or name in ("source", "."):
-            is_about_shell = len(arguments) == 1 and arguments[0].startswith("--")  # `--version`, for example
+            is_about_shell = arguments in (("--version",), ("--help",))
+            at = 0
+            while at < len(arguments) and arguments[at].startswith(("-", "+")):
+                at += 1 if _SHELL_OPTION_WITH_VALUE.fullmatch(arguments[at]) is None else 2
+            options, file = arguments[:at], "".join(arguments[at : at + 1]) or ONE
             # The script may be unknown, or be provided by the command itself.
-            file = next((word for word in arguments if not word.startswith("-")), ONE)
-            options = takewhile(lambda word: word.startswith("-"), arguments)
-            is_unknown = not all(map(is_known, (file, *options))) or file.startswith(_PROVIDED_FOLDERS)
+            is_input = any(map(_INPUT_OPTION.fullmatch, options)) or file.startswith(_PROVIDED_FOLDERS)
+            is_unknown = is_input or not all(map(is_known, (file, *options)))
             # With `-n`, a shell only checks the script.
             file = "".join(arguments[1:2])
             is_check = (
@@ -489,6 +513,9 @@ class _Reader:
                 word[:2] in options and (len(word) > 2 or _PLAIN_NAME.fullmatch(next_word) is None)
                 for word, next_word in pairwise((*arguments, ""))
             )
+        elif name == "watch":  # passes its arguments to a shell as one text
+            value_options, flags = _LOOSE_WRAPPERS[name].split(), _WRAPPER_FLAGS[name].split()
+            runs_more = not all(map(is_known, words[_skip_options(words, value_options, flags)[0] :]))
         else:
             runs_more = name == "let"
         self.result.may_run_more = self.result.may_run_more or runs_more
@@ -608,7 +635,7 @@ def may_fit(pattern: str, shapes: Sequence[str], *, anywhere: bool) -> bool:
         # A word that may be none includes the space before it.
         for character in shape if at == 0 or shape[:1] == SEVERAL else f" {shape}":
             if character == SEVERAL:
-                states = every & -(states & -states)
+                states = every if anywhere else every & -(states & -states)
             elif character == ONE:
                 while (more := with_stars(states | (states & inside_word) << 1 & every)) != states:
                     states = more

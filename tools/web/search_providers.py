@@ -266,9 +266,12 @@ class SearchProvider:
                 "does not answer in JSON (403). The operator of the instance can add 'json' to search.formats in its "
                 "settings.yml."
             )
+        url_name = f"web.search.{self.name}.url"
+        has_other_url = self._settings.url is not None and url_name not in SETUP[self.name]
         return (
             f"answered with HTTP status {status} instead of results. Try fewer words, or try again later; if that "
-            f"fails too, tell the user that the operator can check {SETUP[self.name]}."
+            f"fails too, tell the user that the operator can check {f'{url_name} and ' * has_other_url}"
+            f"{SETUP[self.name]}."
         )
 
     def _unexpected_response(self, reason: str) -> ToolError:

@@ -363,10 +363,12 @@ class Upstream:
                             if self.change_stream is not None:
                                 group.start_soon(self.change_stream.run)
                             await session.lost.wait()
+                            self.connected = anyio.Event()
                             group.cancel_scope.cancel()
                         refusal, is_forgotten = session.refusal, session.is_forgotten
                     finally:
-                        self.connected = anyio.Event()
+                        if self.connected.is_set():
+                            self.connected = anyio.Event()
                     if time.perf_counter() > began + CRASH_SECONDS:
                         self._warnings.clear()
             state, reason = UpstreamState.FAILED, "it closed the connection"

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import logging
 import re
+from collections import defaultdict
 from collections.abc import AsyncGenerator, Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
@@ -42,6 +43,7 @@ MAX_FOLDERS = 16  # maximum number of parent folders to remember for each file o
 MAX_LINKED = 10_000  # maximum number of unlisted URIs to remember per upstream
 
 MAX_WATCHED = 1_000  # maximum number of resources that one client connection may watch
+MAX_RENEWED_AT_ONCE = 10  # maximum number of requests of one client to renew its subscriptions, so that none waits long
 MAX_UPDATED = 10_000  # maximum number of changed resources that wait for a notification
 
 _MAIN_FILE = "/SKILL.md"  # the file that makes its folder a skill
@@ -463,8 +465,7 @@ class Watching:
 
     async def _renew(self, alias: str, lost_watches: list[Watch]) -> None:
         """Try once to renew subscriptions lost with a connection to an upstream, when the upstream is available."""
-        while (upstream := self._pool.by_alias.get(alias)) is not None and not upstream.connected.is_set():
-            await upstream.connected.wait()  # also set when a settings change replaces or removes the upstream
+        upstream = await self._available_upstream(alias)
         if upstream is None:
             logger.info(
                 "resources of upstream %s are no longer watched, because the upstream is no longer used",
@@ -472,17 +473,33 @@ class Watching:
                 extra={"upstream": alias},
             )
             return
+        limits = defaultdict[int, anyio.CapacityLimiter](lambda: anyio.CapacityLimiter(MAX_RENEWED_AT_ONCE))
 
         async def begin(watch: Watch) -> None:
-            if watch.is_ended:
-                return
-            try:
-                await watch.begin(upstream, await self._relay.session_of(upstream, watch.exchange), self._on_lost)
-            except (RelayError, ToolError, TimeoutError):
-                upstream.log.warning("upstream %s is back, but a resource can no longer be watched", alias)
+            async with limits[id(watch.exchange.connection)]:
+                if watch.is_ended:
+                    return
+                try:
+                    await watch.begin(upstream, await self._relay.session_of(upstream, watch.exchange), self._on_lost)
+                except (RelayError, ToolError, TimeoutError):
+                    upstream.log.warning("upstream %s is back, but a resource can no longer be watched", alias)
             # The resource may have changed in the meantime, so report a change.
             upstream.resource_updated(watch.uri, key_of(watch.exchange))
 
         async with anyio.create_task_group() as tasks:
             for watch in lost_watches:
                 tasks.start_soon(begin, watch)
+
+    async def _available_upstream(self, alias: str) -> Upstream | None:
+        """Return an upstream once it is available, or `None` if it is no longer used."""
+        while (upstream := self._pool.by_alias.get(alias)) is not None:
+            session = upstream.live_session
+            if session is None:
+                await upstream.connected.wait()  # also set when a settings change replaces or removes the upstream
+                continue
+            # Only a request shows whether a remote server is lost. If so, a client's session may be lost first.
+            with suppress(ConnectionLostError):
+                await session.flush()
+            if upstream.live_session is session and self._pool.by_alias.get(alias) is upstream:
+                break
+        return upstream

@@ -181,7 +181,7 @@ class UpstreamSession:
             self._relay_notification(method, {**params, "logger": prefixed_name})
 
     def _log_dropped(self, count: int) -> None:
-        self.log.info(
+        self.log.warning(
             "upstream %s sent more than %d messages in one second; dropped: %d", self.alias, MAX_PER_SECOND, count
         )
 

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import os
 import signal
+import sys
 from pathlib import Path
 
 import anyio
 import pytest
 
 from server.upstreams.connections.client_sessions import ClientSessions
+from tests.background_servers import background_server, free_port
+from tests.harness import PEERS
 from tests.interaction.relay.clients import WireClient, proxy_client, stdio_entry
 from tests.interaction.relay.eras import by_eras
 from tests.interaction.relay.network import network
@@ -63,6 +66,25 @@ async def test_a_watched_resource_is_watched_again_in_a_new_session_of_the_same_
         assert [update["uri"] for update in await ada.wait_for_notifications(UPDATED)] == [URI]
         await touch_until_notified(ada, URI)
         assert UPDATED not in [method for method, _ in bob.messages]
+
+
+async def test_a_resource_of_a_remote_server_is_watched_again_although_the_session_is_lost_before_the_server_is_back(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    port = free_port()
+    command = [sys.executable, str(PEERS / "asking_upstream.py"), "http", str(port)]
+    entry = {"httpUrl": f"http://127.0.0.1:{port}/handshake/room/mcp", "trust": True}
+    async with network(tmp_path, {"up": entry}) as server, server.client("handshake", "ada") as ada:
+        with background_server(command, r"port (\d+)"):
+            await wait_for_process(ada)
+            await ada.request("resources/subscribe", {"uri": URI})
+            await touch_until_notified(ada, URI)
+        ada.messages.clear()
+        assert (await ada.call("up__whoami")).get("isError")  # ends the client's session; the other one is not yet lost
+        await until(lambda: "upstream up is not available" in caplog.text)
+        with background_server(command, r"port (\d+)"):
+            assert [update["uri"] for update in await ada.wait_for_notifications(UPDATED)] == [URI]
+            await touch_until_notified(ada, URI)
 
 
 async def test_if_a_watched_resource_can_no_longer_be_watched_the_client_gets_one_update(tmp_path: Path) -> None:

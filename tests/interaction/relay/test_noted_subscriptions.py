@@ -9,6 +9,7 @@ from pathlib import Path
 import anyio
 import pytest
 
+from server.upstreams.relay import upstream_resources
 from server.upstreams.relay.upstream_resources import Watch
 from tests.harness import PEERS
 from tests.interaction.relay.clients import AnswerError, Json, WireClient, proxy_client
@@ -68,6 +69,28 @@ async def test_an_upstream_that_was_lost_and_is_still_ending_gets_no_subscriptio
         with pytest.raises(AnswerError) as error_info:
             await client.request("resources/subscribe", PARAMS)
         assert "is unavailable" in str(error_info.value)
+
+
+@pytest.mark.requirement("relay.subscriptions.again")
+async def test_subscriptions_of_a_client_are_renewed_a_few_at_a_time(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(upstream_resources, "MAX_RENEWED_AT_ONCE", 2)
+    uris = [f"test://{number}" for number in range(5)]
+    entry = noting_entry("handshake", "resources/subscribe")
+    async with proxy_client(tmp_path, {"up": entry}, "handshake") as client:
+        await client.items_by_name("resources")
+        await client.call("up__release")
+        for uri in uris:
+            await client.request("resources/subscribe", {"uri": uri})
+        await client.call("up__leave")
+        while (await client.call("up__told")).get("isError"):  # noqa: ASYNC110 - no event tells of the return
+            await anyio.sleep(0.005)
+        for _ in range(5):
+            assert await wait_for_requests(client, 2) == ["resources/subscribe"] * 2
+        await client.call("up__release")
+        updates = await client.wait_for_notifications(UPDATED, 5)
+        assert sorted(update["uri"] for update in updates) == uris
 
 
 async def wait_for_requests(client: WireClient, count: int) -> list[str]:

@@ -10,7 +10,8 @@ import anyio
 import pytest
 
 from server.store.replica import Replica
-from server.store.shared_store import MemoryStore, Store
+from server.store.shared_store import Store
+from server.store.sqlite_store import SqliteStore
 from server.store.valkey_store import ValkeyStore
 from tests.interaction.relay.changing import Person, change
 from tests.interaction.relay.clients import AnswerError, Json, WireClient, stdio_entry, text_or_json
@@ -42,17 +43,16 @@ async def two_replicas(
         tmp_path: The folder for the settings of both.
         entry: The upstream's entry in the settings.
         other_entry: Its entry at the second replica, if it differs there.
-        stores: The store as each replica reaches it; by default, one in memory.
+        stores: The store as each replica reaches it; by default, one in a file.
         capabilities: The capabilities of both clients.
         settings: Further settings of both replicas.
     """
-    shared_store = MemoryStore()
+    file = str(tmp_path / "store.db")
+    both_stores = stores or (SqliteStore(file), SqliteStore(file))
     folders = [tmp_path / name for name in ("one", "other")]
     for folder in folders:
         folder.mkdir()
-    replica_a, replica_b = (
-        Replica(name, store, (b"k" * 32,)) for name, store in zip("ab", stores or (shared_store,) * 2, strict=True)
-    )
+    replica_a, replica_b = (Replica(name, store, (b"k" * 32,)) for name, store in zip("ab", both_stores, strict=True))
     async with (
         network(folders[0], {"up": entry}, replica=replica_a, settings=settings) as server_a,
         server_a.client("modern", "ada", capabilities=capabilities) as client_a,
@@ -233,13 +233,11 @@ async def test_calls_of_a_client_are_counted_by_all_replicas_together_and_by_eac
                 )  # a new minute may begin between the calls
 
 
-class SlowStore(MemoryStore):
+class SlowStore(SqliteStore):
     """A store that does not count before it is allowed to."""
 
-    is_shared = True
-
-    def __init__(self) -> None:
-        super().__init__()
+    def __init__(self, path: str) -> None:
+        super().__init__(path)
         self.waiting = 0
         self.may_count = anyio.Event()
 
@@ -248,15 +246,10 @@ class SlowStore(MemoryStore):
         await self.may_count.wait()
         return await super().add(key, count, seconds)
 
-    async def subscribe(self, channel: str) -> AsyncGenerator[str | None]:
-        del channel
-        yield None
-        await anyio.sleep_forever()
-
 
 @pytest.mark.requirement("store.limits")
 async def test_calls_that_wait_for_the_store_count_as_running(remote: Entry, tmp_path: Path) -> None:
-    store = SlowStore()
+    store = SlowStore(str(tmp_path / "store.db"))
     limits: Json = {"callsPerMinute": 100, "callsAtOnce": 1}
     refusals: list[Json] = []
     async with two_replicas(tmp_path, remote("modern"), stores=(store, store), limits=limits) as (client_a, _):

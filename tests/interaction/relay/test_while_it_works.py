@@ -107,7 +107,7 @@ async def test_some_log_messages_of_a_flood_are_passed_on_and_the_log_has_the_nu
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     monkeypatch.setattr(upstream_session, "MAX_PER_SECOND", 5)
-    caplog.set_level("INFO", upstream_session.__name__)
+    caplog.set_level("WARNING")  # the default of `log.level`
     async with proxy_client(tmp_path, {"up": remote(upstream_era)}, client_era) as client:
         await client.call("up__logs", {"times": 200}, {LEVEL: "debug"})
         assert client.messages[-1][0] == "answer", "all messages must come before the result"

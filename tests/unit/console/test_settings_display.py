@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from datetime import date
 from typing import Any
 
 import pytest
 
-from server.settings.settings_display import describe_entry, shown_value
+from server.settings.settings_display import describe_entry, shown_difference, shown_value
 from tests.tables import each_of
 from tools.text.secrets import HIDDEN
 
@@ -82,3 +83,41 @@ def test_items_that_are_not_strings_are_shown_too() -> None:
         {"apiKey": HIDDEN},
         ["--pw", HIDDEN],
     ]
+
+
+@pytest.mark.requirement("cli.config.edits.asked")
+def test_a_change_is_shown_value_by_value_without_secrets() -> None:
+    before: dict[str, Any] = {
+        "since": date(2026, 1, 2),
+        "mcpServers": {
+            "kept": {"command": "x", "env": {"API_KEY": "hunter1"}},
+            "changed": {"args": ["--token", "hunter2"], "env": {"PIN_PASSWORD": 12345678, "API_KEY": "$KEY"}},
+        },
+    }
+    after: dict[str, Any] = {
+        "mcpServers": {
+            "kept": {"command": "x", "env": {"API_KEY": "hunter1"}},
+            "changed": {"args": ["--token", "hunter3"], "env": {"PIN_PASSWORD": True, "API_KEY": "${KEY}"}},
+            "a\nb": {"url": "https://me:hunter4@example.org/"},
+        },
+    }
+    assert shown_difference("/f", before, after).splitlines() == [
+        "--- /f",
+        "+++ /f",
+        '-since = "2026-01-02"',
+        f'-mcpServers.changed.args = ["--token", "{HIDDEN}"]',
+        f'+mcpServers.changed.args = ["--token", "{HIDDEN}"]',
+        f"-mcpServers.changed.env.PIN_PASSWORD = {HIDDEN}",
+        f"+mcpServers.changed.env.PIN_PASSWORD = {HIDDEN}",
+        '-mcpServers.changed.env.API_KEY = "$KEY"',
+        '+mcpServers.changed.env.API_KEY = "${KEY}"',
+        f'+mcpServers."a\\nb".url = "https://{HIDDEN}@example.org/"',
+    ]
+
+
+@pytest.mark.requirement("cli.config.edits.asked")
+def test_a_change_says_whether_there_is_a_file_and_whether_any_value_changes() -> None:
+    assert shown_difference("/f", None, {"a": {}}).splitlines() == ["--- /dev/null", "+++ /f", "+a = {}"]
+    assert shown_difference("/f", {"a": {}}, None).splitlines() == ["--- /f", "+++ /dev/null", "-a = {}"]
+    assert shown_difference("/f", {"a": 1}, {"a": 1.0}).splitlines()[2:] == ["-a = 1", "+a = 1.0"]
+    assert shown_difference("/f", {"a": 1}, {"a": 1}).splitlines()[2:] == ["(only comments or layout)"]

@@ -349,6 +349,17 @@ async def test_a_name_that_differs_in_case_is_only_suggested(
 
 
 @pytest.mark.requirement("many.none")
+async def test_a_name_that_differs_in_case_is_suggested_from_any_root(
+    root: Path, context: ToolContext, tmp_path: Path
+) -> None:
+    second_root = tmp_path / "second"
+    make(second_root, {"src/Main.py": "x"})
+    two_roots = replace(context, workspace=Workspace([str(root), str(second_root)]))
+    result = await run(two_roots, "SRC/main.py")
+    assert reasons(result) == {"SRC/main.py": f"does not exist. Did you mean '{second_root / 'src/Main.py'}'?"}
+
+
+@pytest.mark.requirement("many.none")
 async def test_many_missing_paths_are_reported_as_missing(root: Path, context: ToolContext) -> None:
     make(root, {"a.txt": "a"})
     missing_paths = [f"{number}.txt" for number in range(400)]

@@ -93,6 +93,8 @@ npm config get registry                         | r   r   r   r   w n
 npm config set registry x                       | X   ?w  ?w  w   w n
 ss -ltnp && pgrep -af x; lsof -i :8000                       | r   r   r   r   w n
 git fsck --full                                 | r   r   r   r   w n
+git clean -nd; git worktree prune -n            | r   r   r   r   w n
+git clean -fd                                   | X   ?w  ?w  w   w n
 cat a.json | python3 -m json.tool               | r   r   r   r   w n
 python3 -m json.tools                           | X   ?w  ?w  w   w n
 cat /etc/hostname /usr/share/x                  | r   r   r   r   w n
@@ -389,6 +391,12 @@ deny  Edit              | echo x > new                          | X
 deny  Edit              | make >> src/a.py                      | X
 deny  Edit              | echo x > ~/notes/todo.txt             | X
 deny  write_file        | echo x > new                          | X
+ask   Edit              | echo x > /etc/hosts                   | X
+ask   Edit              | ls > /                                | X
+ask   Edit              | ls >> ~                               | X
+ask   Edit(//**)        | ls > /                                | X
+ask   Edit(//etc/**)    | echo x > /etc/hosts                   | X
+ask   Edit              | echo x > ~/notes/todo.txt             | ?w+
 deny  Edit              | make > /dev/null 2> /tmp/log          | ?w
 deny  Edit              | cat < src/a.py                        | r
 ask   Edit              | echo x > new                          | ?w+
@@ -421,6 +429,27 @@ def test_rules_hold_for_the_words_of_each_simple_command(project: Path, home: Pa
 
 
 @pytest.mark.requirement("commands.rules")
+@each_of("rule", ["Edit(~/**)", "Read(~/**)", "Read(//**)"])
+def test_consent_because_of_a_rule_does_not_make_the_home_writable(project: Path, home: Path, rule: str) -> None:
+    permission = judge(project, f"chmod -R 700 {home}", home=home, ask=[rule])
+    assert permission.verdict is Verdict.ASK
+    assert permission.view is not None
+    assert str(home) not in permission.view.writable
+
+
+@pytest.mark.requirement("commands.rules")
+def test_an_unknown_first_argument_of_git_may_be_an_option(project: Path) -> None:
+    for command in (
+        'git "$X" push --force',
+        'git -p "$X" push --force',
+        'git "$X" . push --force',
+        '"$G" -p push --force',
+    ):
+        assert judge(project, command, YOLO, deny=["Bash(git push --force *)"]).verdict is Verdict.ASK
+    assert judge(project, 'git "$X" origin', YOLO, deny=["Bash(git push --force *)"]).verdict is Verdict.ALLOW
+
+
+@pytest.mark.requirement("commands.rules")
 @each_of("mode", [DEFAULT, AUTO_EDIT, YOLO])
 def test_a_rule_about_all_edits_asks_about_a_redirection_in_every_mode_and_the_answer_counts(
     project: Path, mode: ApprovalMode
@@ -439,6 +468,73 @@ def test_no_mode_gives_a_network_that_a_rule_denies(project: Path) -> None:
     assert permission.view.network is not Network.HOST
     assert outcome(project, "npm install", YOLO, deny=["WebFetch"]) == "X"
     assert outcome(project, "npm install", YOLO, deny=["WebFetch(example.org)"]) == "?wn"
+
+
+@pytest.mark.requirement("commands.views")
+@each_of(
+    ("command", "expected", "named"),
+    [
+        ("git push origin main", "?w+", True),
+        ("cd src && git push -u origin", "?w+", True),
+        ("git push inside", "?w", False),
+        ("git fetch origin", "?w", False),
+        ("git ls-remote origin", "?r+", True),
+        ("git push web", "?wn", False),
+        ("git push", "?wn", False),
+        ("git push helper", "?wn", False),
+        ("git push absent", "?wn", False),
+        ("git push $X", "?wn", False),
+        ("git -c remote.origin.url=https://example.org/x push origin", "?wn", False),
+    ],
+)
+def test_a_remote_that_is_a_path_is_asked_about_as_a_path_and_not_as_the_network(
+    copy: Path, command: str, expected: str, *, named: bool
+) -> None:
+    (copy / ".git").mkdir(exist_ok=True)
+    remotes = {
+        "origin": "../bare.git",
+        "inside": "src",
+        "web": "https://example.org/x.git",
+        "helper": "ext::sh -c true",
+    }
+    settings = "".join(f'[remote "{name}"]\n\turl = {url}\n' for name, url in remotes.items())
+    (copy / ".git/config").write_text(settings)
+    (copy.parent / "bare.git").mkdir(exist_ok=True)
+    permission = judge(copy, command)
+    assert abbreviation(permission) == expected
+    assert (f"it names {copy.parent}/bare.git, which is outside the workspace" in permission.reason) is named
+    (copy / ".git/config").write_text(f'{settings}[url "ssh://host/"]\n\tinsteadOf = ..\n')
+    assert outcome(copy, "git push origin main") == "?wn"
+
+
+@pytest.mark.requirement("commands.views")
+@each_of(
+    ("command", "expected"),
+    [
+        ("npx tsc --noEmit", "?w"),
+        ("cd web && npx tsc", "?w"),
+        ("timeout 60 npm exec -- tsc -p .", "?w"),
+        ("pnpm exec tsc", "?w"),
+        ("npx tsc && npx absent", "?wn"),
+        ("npx tsc@5", "?wn"),
+        ("npx -p tsc tsc", "?wn"),
+        ("npx -y create-x", "?wn"),
+        ("npx $X", "?wn"),
+        ("npx ../tsc", "?wn"),
+        ("cd $X && npx tsc", "?wn"),
+        ("cd .. && npx outside", "?wn"),
+    ],
+)
+def test_a_program_of_an_installed_package_needs_no_network(copy: Path, command: str, expected: str) -> None:
+    for folder in (copy, copy.parent):
+        (folder / "node_modules/.bin").mkdir(parents=True, exist_ok=True)
+    (copy / "web").mkdir(exist_ok=True)
+    (copy / "node_modules/.bin/tsc").touch()
+    (copy.parent / "node_modules/.bin/outside").touch()
+    assert outcome(copy, command) == expected
+    (copy / "node_modules/.bin/tsc").unlink()
+    if command.startswith(("npx", "pnpm")):
+        assert outcome(copy, command) == "?wn"
 
 
 @pytest.mark.requirement("commands.rules")
@@ -464,6 +560,7 @@ def test_a_network_that_the_operator_does_not_give_is_refused(project: Path) -> 
         ("bun run build", ["Bash(bun run build *)"]),
         ("touch a && rm b", ["Bash(touch *)", "Bash(rm *)"]),
         ("npm test | awk 1", ["Bash(npm test *)", "Bash(awk *)"]),
+        ("git tag x; git worktree list", ["Bash(git tag *)", "Bash(git worktree list *)"]),
         ("python3 -c 'x'", []),
         ("git -C src add x", []),
         ("npm --prefix x test", []),
@@ -927,6 +1024,17 @@ def test_a_command_that_is_too_large_or_too_deep_to_parse_is_asked_about(project
         ("npm test -- --outdir=/tmp/of-no-other-program", "?w"),
         ("cd /tmp && npm test", "?w"),
         ("cd ~/notes && npm test", "?w+"),
+        ("cd - && npm test", "?w"),
+        ("cd -- && npm test", "?w"),
+        ("CDPATH=~; cd notes && npm test", "?w"),
+        ("CDPATH=~ cd src && npm test", "?w"),
+        ("HOME=/x; cd ~/project && npm test", "?w"),
+        ("cd ~/project && npm test", "w"),
+        ("env -C src npm test", "w"),
+        ("env -C .. npm test", "?w+"),
+        ("env -iC/var npm test", "?w+"),
+        ("env --chdir=/var npm test", "?w+"),
+        ('env --chdir "$X" npm test', "?w"),
         ('cd "$X" && npm test', "?w"),
         ("npm test --prefix /tmp", "?w"),
         ("npm test --prefix=/tmp/made", "?w"),
@@ -1265,6 +1373,9 @@ def test_in_yolo_nothing_is_asked_because_of_agent_ignore_files(copy: Path) -> N
         'timeout -"$T" 5 pytest',
         'nice "$N" pytest',
         'nohup "$X" pytest',
+        '\\time -f"$X" pytest touch',
+        '\\time -vo"$X" pytest touch',
+        'exec -a"$X" pytest touch',
         "env A={b,c} pytest",
         "{env,pytest} touch",
     ],
@@ -1300,6 +1411,9 @@ def test_a_wrapper_with_unclear_options_is_not_covered_by_a_rule_for_the_program
         'timeout --signal="$S" 10 pytest',
         'nice -n "$N" pytest',
         'stdbuf -o"$X" pytest',
+        '\\time -f "$X" pytest',
+        '\\time -f"%e $X" pytest',
+        'exec -a "$X" pytest',
     ],
 )
 def test_a_wrapper_with_clear_options_is_covered_by_a_rule_for_the_program_after_it(
@@ -1392,6 +1506,22 @@ def test_a_wrapper_with_clear_options_is_covered_by_a_rule_for_the_program_after
                 "strace -f git push",
                 "uv run git push",
                 'X=push; /usr/bin/g"$Y" push',
+                'git "$X"="$Y" push',
+                '"$G" --no-pager push',
+                'g"$X"t -C . p"$Y"',
+                '"$W" git -C . push',
+                '"$W" -n 5 $X',
+                "strace -f git --no-pager push",
+                "echo git push | bash --norc",
+                "echo git push | bash -o errexit",
+                "echo git push | bash -euo pipefail",
+                "echo git push | bash +e",
+                "echo git push | bash -s x",
+                "bash +e \"$C\" 'git push'",
+                "watch 'git $X'",
+                'watch "git $X"',
+                "X='git push'; watch \"$X\"",
+                'ssh host "cd x; git $X"',
             )
         ),
         *(
@@ -1417,7 +1547,15 @@ def test_a_wrapper_with_clear_options_is_covered_by_a_rule_for_the_program_after
                 'env A="$B" pytest',
                 'mv "$A" "$B"',
                 '"$V/bin/python" -m x',
+                '"$PY" -m "$M"',
+                '"$CMD" -f "$X" out',
                 "git commit -m 'stop the git push'",
+                'git commit -m "add $X"',
+                "git commit -m 'docs: explain git push'",
+                'watch -n "$N" ls',
+                "bash --version",
+                "bash -euo pipefail x.sh",
+                "strace -f git -C push log",
                 "git stash push",
                 "grep -rn 'git push' .",
                 "echo git push",

@@ -8,23 +8,23 @@ from typing import Any
 import pytest
 
 from server.settings.gemini_and_qwen_files import CliName
-from tests.settings_cases import load, refusal
+from tests.settings_cases import load, write
 from tests.unit.settings.agent_cli_files import each_cli, load_cli
 from tools.contract.limits import ApprovalMode
 
 Content = dict[str, Any]
 
 ODD_SERVERS: list[tuple[Any, str]] = [
-    ({"type": "sdk", "name": "a"}, "cannot read its type"),
-    ({"type": "websocket", "url": "ws://localhost"}, "cannot read its type"),
-    ({"tcp": "localhost:1"}, "it has no command, and no address under a key that coretools-mcp knows"),
-    ({"type": "http"}, "it has no command, and no address under a key that coretools-mcp knows"),
-    ({"type": "stdio"}, "it has no command"),
-    ({"command": " "}, "it has no command"),
-    ({"command": "a", "timeout": 30.5}, "cannot read its timeout"),
-    ({"command": "a", "env": {"A": 1}}, "cannot read its env.A"),
-    ({}, "it has no command, and no address"),
-    ("a", "it is not an object"),
+    ({"type": "sdk", "name": "a"}, "type is"),
+    ({"type": "websocket", "url": "ws://localhost"}, "type is"),
+    ({"tcp": "localhost:1"}, "has no command, no url and no httpUrl"),
+    ({"type": "http"}, 'has the type "http" but no url'),
+    ({"type": "stdio"}, "command is missing or empty"),
+    ({"command": " "}, "command is missing or empty"),
+    ({"command": "a", "timeout": 30.5}, "timeout is 30.5"),
+    ({"command": "a", "env": {"A": 1}}, "env.A is a number"),
+    ({}, "has no command, no url and no httpUrl"),
+    ("a", "is a string, but must be an object"),
 ]
 
 
@@ -38,14 +38,19 @@ def test_an_unusable_server_is_left_out_and_the_others_stay(
     report = load_cli(tmp_path / "home", cli, content, machine)
     assert set(report.upstreams) == {"good"}
     assert report.settings.permissions.deny == ("Edit",)
-    assert len(report.warnings) == 1
-    assert "mcpServers.odd is not used: " in report.warnings[0]
-    assert reason in report.warnings[0]
+    assert reason in report.warnings[-1]
+    assert report.warnings[-1].endswith("The server odd is not used.")
 
 
-@pytest.mark.requirement("settings.agent-cli.served")
-def test_an_unusable_server_in_an_own_file_is_an_error(environ: dict[str, str], file: Path) -> None:
-    assert "mcpServers.odd.type" in refusal(file, {"mcpServers": {"odd": {"type": "sdk"}}}, environ)
+@each_cli
+@pytest.mark.requirement("settings.transport")
+def test_an_unusable_server_does_not_uncover_one_of_the_same_name_in_an_earlier_file(
+    machine: dict[str, str], tmp_path: Path, cli: CliName
+) -> None:
+    home = tmp_path / "home"
+    write(home / ".config/coretools-mcp/settings.json", {"mcpServers": {"a": {"command": "x"}}})
+    report = load_cli(home, cli, {"mcpServers": {"a": {"type": "sdk", "excludeTools": ["b"]}}}, machine)
+    assert report.upstreams == {}
 
 
 @each_cli

@@ -40,17 +40,20 @@ OURS: list[tuple[str, list[str]]] = [
     ("nix", ["run", "github:x/y#coretools-mcp"]),
     ("docker", ["run", "-i", "coretools-mcp:latest"]),
     ("python3", ["-mcoretools_mcp"]),
+    ("uvx", ["git+https://example.org/x/coretools-mcp"]),
+    ("docker", ["run", "-i", "registry.example.org/x/coretools-mcp:1"]),
+    ("bash", ["-c", "cd /x;'coretools-mcp' --config a.json"]),
+    ("bash", ["-c", "coretools-mcp --name 'unclosed"]),
+    ("./coretools-mcp", []),
 ]
 OTHERS: list[tuple[str, list[str]]] = [
-    ("npx", ["-y", "@modelcontextprotocol/server-filesystem", "/home/x/coretools-mcp"]),
-    ("python", ["/x/server.py", "coretools-mcp"]),
-    ("uvx", ["--from", "coretools-mcp", "another"]),
-    ("uv", ["run", "--project", "/src/coretools-mcp", "another"]),
-    ("git", ["-C", "/src/coretools-mcp"]),
-    ("bash", ["-c", "grep coretools-mcp notes"]),
+    ("npx", ["-y", "@modelcontextprotocol/server-filesystem", "{folder}/coretools-mcp"]),
+    ("uv", ["run", "--project={folder}/coretools-mcp", "another"]),
+    ("git", ["-C", "{folder}/coretools-mcp"]),
+    ("bash", ["-c", "cd {folder}/coretools-mcp && exec another"]),
+    ("npx", ["mcp-remote", "https://example.org/coretools-mcp"]),
     ("/src/coretools-mcp/bin/another", []),
     ("coretools-mcp-extra", []),
-    ("docker", ["run", "--name", "coretools-mcp", "another"]),
 ]
 
 
@@ -72,8 +75,20 @@ def test_this_servers_address_among_the_arguments_is_found_with_every_form_of_co
 
 @pytest.mark.requirement("install.own")
 @pytest.mark.parametrize(("command", "args"), OTHERS)
-def test_a_command_that_only_mentions_this_program_is_another_program(command: str, args: list[str]) -> None:
+def test_a_command_that_only_names_a_folder_or_an_address_like_this_program_is_another_program(
+    tmp_path: Path, command: str, args: list[str]
+) -> None:
+    (tmp_path / "coretools-mcp").mkdir()
+    args = [arg.replace("{folder}", str(tmp_path)) for arg in args]
     assert not is_own({"command": command, "args": args}, [8808])
+
+
+@pytest.mark.requirement("install.own")
+def test_a_folder_like_this_program_does_not_hide_the_program(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "coretools-mcp").mkdir()
+    monkeypatch.chdir(tmp_path)
+    assert is_own({"command": "coretools-mcp"}, [])
+    assert is_own({"command": "uvx", "args": ["coretools-mcp"]}, [])
 
 
 @pytest.mark.requirement("install.own")
@@ -116,6 +131,10 @@ def test_a_link_to_this_program_is_this_program(tmp_path: Path) -> None:
 def test_this_programs_options_are_the_arguments_after_its_name() -> None:
     assert own_options("uvx", ["--from", "x", "coretools-mcp", "--config", "a"]) == ["--config", "a"]
     assert own_options("python", ["-m", "coretools_mcp", "serve"]) == ["serve"]
+    assert own_options("coretools-mcp", ["--config", "a b.json"]) == ["--config", "a b.json"]
+    options = own_options("sh", ["-c", "exec coretools-mcp --config 'a b.json'; true"])
+    assert options is not None
+    assert options[:2] == ["--config", "a b.json"]
 
 
 @pytest.mark.requirement("upstreams.own")

@@ -424,7 +424,8 @@ def test_a_value_of_another_type_is_an_error_that_names_file_key_and_what_is_exp
     value_text = "an object" if isinstance(wrong_value, dict) else "a number" if is_secret(key) else "1.5"
     if key.path in ("mcpServers", "http.tokens", "http.oauth.principals", "agents", "lsp.servers"):
         value_text = "a number"
-    assert message == f"{file}: {path} is {value_text}, but must be {key.type}."
+    consequence = " The server chosen is not used." if path.startswith("mcpServers.") else ""
+    assert message == f"{file}: {path} is {value_text}, but must be {key.type}.{consequence}"
 
 
 def is_secret(key: KeyDescription) -> bool:
@@ -486,11 +487,23 @@ def test_the_error_names_the_file_that_gave_the_value(environ: dict[str, str], t
 
 @pytest.mark.requirement("settings.bad-values")
 def test_all_problems_are_reported_at_once_up_to_a_limit(environ: dict[str, str], file: Path) -> None:
-    content: dict[str, Any] = {"mcpServers": {"a": "x", "b  c": {}, "b--c": {}}, "http": {"port": -1}}
-    lines = refusal(file, content, environ).splitlines()
-    words = ("would both be called", "mcpServers.a is a string", "http.port is -1", "b--c has no command")
-    assert all(word in line for word, line in zip(words, lines, strict=True))
-    content_with_many_problems = {"mcpServers": {f"s{number}": 1 for number in range(50)}}
+    content: dict[str, Any] = {
+        "mcpServers": {"a": "x", "b  c": {}, "b--c": {}, "d": {}},
+        "http": {"port": -1},
+        "agents": {"e": {}},
+    }
+    with pytest.raises(UnusableSettingsError) as error:
+        load(file, content, environ)
+    words = ("would both be called", "http.port is -1", "agents.e.command is missing")
+    assert all(word in line for word, line in zip(words, error.value.problems, strict=True))
+    words = (
+        "is called b--c here",
+        "mcpServers.a is a string",
+        "mcpServers.b--c has no command",
+        "mcpServers.d has no command",
+    )
+    assert all(word in line for word, line in zip(words, error.value.warnings, strict=True))
+    content_with_many_problems = {"http": {"tokens": {f"s{number}": 1 for number in range(50)}}}
     lines = refusal(file, content_with_many_problems, environ).splitlines()
     assert len(lines) == 21
     assert lines[-1] == "There are 30 more problems."

@@ -23,10 +23,18 @@ def load(file: Path, content: Mapping[str, Any], **environ: str) -> SettingsRepo
     return load_settings([str(file)], {}, {"HOME": str(file.parent / "home"), **environ})
 
 
-def refusal(file: Path, entry: Mapping[str, Any], **environ: str) -> str:
-    with pytest.raises(SettingsError) as error_info:
-        load(file, {"mcpServers": {"a": entry}}, **environ)
-    return str(error_info.value)
+def problem_of(file: Path, entry: Mapping[str, Any], **environ: str) -> str:
+    """Return why the entry is left out; another one and the rules beside it stay."""
+    servers = {"a": entry, "b": {"command": "y"}}
+    report = load(file, {"mcpServers": servers, "permissions": {"deny": ["mcp__a"]}}, **environ)
+    assert list(report.upstreams) == ["b"]
+    assert report.settings.permissions.deny == ("mcp__a",)
+    assert set(report.entries[0].problems) <= set(report.warnings)
+    reason, problem = report.left_out["a"], report.entries[0].problems[0]
+    assert reason.startswith("mcpServers.a")
+    assert problem.endswith(" The server a is not used.")
+    assert reason in problem or reason == f"{reason.partition(' ')[0]} is not valid."
+    return problem
 
 
 def reasons_left_out(report: SettingsReport) -> dict[str, str | None]:
@@ -167,9 +175,9 @@ def test_disabled_as_in_other_clients_leaves_a_server_out(file: Path, marks: dic
 
 
 @pytest.mark.requirement("settings.alias")
-def test_disabled_that_is_neither_true_nor_false_is_an_error(file: Path) -> None:
-    message = refusal(file, {"command": "x", "disabled": "true"})
-    assert message == f"{file}: mcpServers.a.disabled must be true or false."
+def test_disabled_that_is_neither_true_nor_false_leaves_the_server_out(file: Path) -> None:
+    message = problem_of(file, {"command": "x", "disabled": "true"})
+    assert message.startswith(f'{file}: mcpServers.a.enabled is "true", but must be true or false.')
 
 
 # --- Variables ---------------------------------------------------------------------------------------------------
@@ -331,8 +339,8 @@ def test_one_of_several_ways_to_reach_a_server_is_used_with_a_warning(
     ],
     ids=lambda value: json.dumps(value) if isinstance(value, dict) else "",
 )
-def test_an_entry_that_cannot_be_reached_is_an_error(file: Path, entry: dict[str, Any], message: str) -> None:
-    assert refusal(file, entry, ADDRESS="not an address").startswith(f"{file}: {message}")
+def test_an_entry_that_cannot_be_reached_is_left_out(file: Path, entry: dict[str, Any], message: str) -> None:
+    assert problem_of(file, entry, ADDRESS="not an address").startswith(f"{file}: {message}")
 
 
 @pytest.mark.requirement("settings.transport")
@@ -360,10 +368,10 @@ def test_an_entry_that_is_not_used_may_be_incomplete(file: Path) -> None:
     ],
     ids=lambda value: json.dumps(value) if isinstance(value, dict) else "",
 )
-def test_texts_that_cannot_be_passed_to_a_process_or_sent_in_a_request_are_errors(
+def test_texts_that_cannot_be_passed_to_a_process_or_sent_in_a_request_leave_their_server_out(
     file: Path, entry: dict[str, Any], message: str
 ) -> None:
-    assert refusal(file, entry, LINE="two\nlines").startswith(f"{file}: {message}")
+    assert problem_of(file, entry, LINE="two\nlines").startswith(f"{file}: {message}")
 
 
 @pytest.mark.requirement("settings.transport")
@@ -462,18 +470,18 @@ def test_a_variable_of_oauth_that_is_not_set_leaves_the_server_out(file: Path) -
     ],
     ids=json.dumps,
 )
-def test_unusable_login_settings_are_an_error(file: Path, oauth: Any, message: str) -> None:
-    refusal_message = refusal(file, REMOTE | {"oauth": oauth}, EMPTY="")
+def test_unusable_login_settings_leave_their_server_out(file: Path, oauth: Any, message: str) -> None:
+    refusal_message = problem_of(file, REMOTE | {"oauth": oauth}, EMPTY="")
     assert refusal_message.startswith(f"{file}: mcpServers.a.{message}")
     assert "hunter2" not in refusal_message
 
 
 @pytest.mark.requirement("login.settings")
-def test_login_settings_for_a_program_are_an_error(file: Path) -> None:
+def test_login_settings_for_a_program_leave_it_out(file: Path) -> None:
     message = (
         f"{file}: mcpServers.a.oauth is only for a server that is reached at an address; pass credentials to a program"
     )
-    assert refusal(file, {"command": "x", "oauth": {}}).startswith(message)
+    assert problem_of(file, {"command": "x", "oauth": {}}).startswith(message)
     for harmless_entry in (
         {"command": "x", "oauth": {"enabled": False}},
         {"command": "$NONE", "oauth": {"scopes": ["a b"]}},

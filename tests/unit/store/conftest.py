@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from server.store.shared_store import MemoryStore, Store
+from server.store.shared_store import Store
 from server.store.sqlite_store import SqliteStore
 from server.store.valkey_store import ValkeyStore
 from tests.valkey_servers import ValkeyServer, valkey_server
@@ -22,20 +22,15 @@ def valkey(tmp_path_factory: pytest.TempPathFactory) -> Generator[ValkeyServer]:
         yield server
 
 
-@pytest.fixture(params=["memory", "sqlite", "valkey"])
+@pytest.fixture(params=["sqlite", "valkey"])
 async def open_replica(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncGenerator[Opener]:
     stores: list[Store] = []
-    memory = MemoryStore()
     server: ValkeyServer | None = request.getfixturevalue("valkey") if request.param == "valkey" else None
     if server is not None:
         server.command("FLUSHALL")
 
     def open_store() -> Store:
-        store: Store = memory
-        if server is not None:
-            store = ValkeyStore(server.url, "")
-        elif request.param == "sqlite":
-            store = SqliteStore(str(tmp_path / "store.db"))
+        store = SqliteStore(str(tmp_path / "store.db")) if server is None else ValkeyStore(server.url, "")
         stores.append(store)
         return store
 

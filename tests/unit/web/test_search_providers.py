@@ -222,6 +222,7 @@ async def test_the_error_for_a_wrong_status_names_the_provider_and_its_settings(
     assert error.code is ToolErrorType.WEB_SEARCH_FAILED
     assert error.message.startswith(f"{TITLES[name]} answered with HTTP status {status} instead of results.")
     assert SETUP[name] in error.message
+    assert error.message.count(f"web.search.{name}.url") == 1
     assert "ignore all" not in error.message
     assert len(server.received) == 1
 

@@ -83,7 +83,7 @@ class FileSelection:
     def choose(self, entries: Sequence[str]) -> None:
         """Find the files. Entries are files, folders (with all their contents), or globs."""
         walk = self._walk
-        missing: dict[str, Location] = {}
+        missing: dict[str, list[Location]] = {}
         found_entries: set[str] = set()
         in_scratch: dict[Location, dict[str, None]] = {}
         for root in walk.workspace.root_locations():
@@ -95,7 +95,7 @@ class FileSelection:
                 if location is None:
                     found_entries.add(entry)
                 elif not _GLOB.search(entry):
-                    missing.setdefault(entry, location)
+                    missing.setdefault(entry, []).append(location)
                 elif not os.path.isabs(entry):
                     globs.append(entry)
                 elif location.root == root.path:
@@ -108,9 +108,13 @@ class FileSelection:
         if walk.is_out_of_time():
             return  # an entry may exist in a root that was not reached
         deadline = Deadline(walk.deadline.signal, NEAR_SECONDS)
-        for entry, location in missing.items():
+        for entry, locations in missing.items():
             if entry not in found_entries:
-                suggestion = proposal(walk.workspace, location, deadline, folders=True, otherwise="")
+                in_each_root = (
+                    proposal(walk.workspace, location, deadline, folders=True, otherwise="")
+                    for location in dict.fromkeys(locations)
+                )
+                suggestion = next(filter(None, in_each_root), "")
                 self.skipped[entry, f"does not exist.{suggestion}" if suggestion else "does not exist"] = None
 
     def _search_globs(self, root: Location, globs: Sequence[str]) -> None:
