@@ -138,8 +138,7 @@ class AutoRunScanner:
             result.unlistable += folder.unlistable
             return folder.subfolders
 
-        # A store outside of its work tree, or a repository without one. A command may have moved parts of it, to move
-        # them back when another command has changed the settings.
+        # A store outside of its work tree, or a repository without one. An earlier command may have moved parts of it.
         present = {name for name in ("HEAD", *_IN_STORE) if os.path.lexists(os.path.join(root, name))}
         if folded(os.path.basename(root)) == REPOSITORY or ("HEAD" in present and len(present) > 1):
             add_repository(root)
