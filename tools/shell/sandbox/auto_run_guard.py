@@ -76,7 +76,7 @@ class AutoRunPaths:
     read_only: list[str] = field(default_factory=list[str])  # files and folders that cannot be changed
     paths: set[str] = field(default_factory=set[str])  # every existing auto-run path, including symlinks
     unlistable: list[str] = field(default_factory=list[str])  # folders that cannot be listed
-    named: set[str] = field(default_factory=set[str])  # the paths among `paths` that git's settings name
+    named_by_git: set[str] = field(default_factory=set[str])  # the paths among `paths` that git's settings name
 
 
 class _GuardedFolder(NamedTuple):
@@ -138,7 +138,7 @@ class AutoRunScanner:
             result.unlistable += folder.unlistable
             return folder.subfolders
 
-        # A store outside of its work tree, or a repository without one. An earlier command may have moved parts of it.
+        # A git folder outside its work tree, or without one. An earlier command may have moved parts of it.
         present = {name for name in ("HEAD", *_IN_STORE) if os.path.lexists(os.path.join(root, name))}
         if folded(os.path.basename(root)) == REPOSITORY or ("HEAD" in present and len(present) > 1):
             add_repository(root)
@@ -158,7 +158,7 @@ class AutoRunScanner:
             for path in paths_named_by_settings(work_tree, root):
                 # If a symlink leads to the path, the path with all symlinks resolved is also named.
                 if os.path.lexists(path) and os.path.realpath(os.path.dirname(path)) == os.path.dirname(path):
-                    result.named.add(path)
+                    result.named_by_git.add(path)
                     add_paths((path,))
         return result
 
@@ -168,7 +168,7 @@ class AutoRunScanner:
             path
             for scan in scans
             for path in scan.paths
-            if path in scan.named or {*map(folded, path.split(os.sep))} & {REPOSITORY, *_IN_REPOSITORY}
+            if path in scan.named_by_git or {*map(folded, path.split(os.sep))} & {REPOSITORY, *_IN_REPOSITORY}
         ]
         return not any(state.may_have_created(path) for state in [*self.running_states] for path in git_paths)
 
