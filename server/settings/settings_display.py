@@ -20,6 +20,7 @@ _ONLY_A_VARIABLE = re.compile(r"(?:(?:Bearer|Basic|token) )?\$(?:[A-Za-z_]\w*|\{
 # Matches a word that is itself an option, and so cannot be the value of the option before it
 _OPTION = re.compile(r"--[a-z][a-z0-9-]*(?:=.*)?|-[A-Za-z]", re.DOTALL)
 _ENDS_OF_WORDS = re.compile(r"[\"'\r\n]")  # characters that end a quoted word of a command line
+_HEADER_TABLES = frozenset({"headers", "http_headers"})  # the second one is Codex's
 _HEADER_OPTIONS = frozenset({"-H", "--header", "--headers", "--http-header"})  # their values are headers
 _USER_AT_HOST = re.compile(r"\A(?P<user>[^\s:/@]+):[^\s/@]+@(?=[^\s@]+\Z)")  # `name:password@host`, without a scheme
 _URL = re.compile(r"(?P<scheme>[A-Za-z][A-Za-z0-9+.-]{0,30}://)(?P<rest>[^\s\"'<>]+)")
@@ -63,8 +64,7 @@ def shown_value(path: KeyPath, value: Any) -> Any:
 def _names_secret(path: KeyPath) -> bool:
     """Return whether the texts at a path are secret because of their name, or because they are HTTP headers."""
     name = str(path[-1])
-    is_header = any(str(step).casefold().endswith("headers") for step in path[:-1])
-    return is_secret_name(name) or name.lower() == "key" or is_header
+    return is_secret_name(name) or name.lower() == "key" or bool(_HEADER_TABLES.intersection(path[:-1]))
 
 
 def _shown_argument(program: str, option: str, value: str) -> str:
