@@ -200,6 +200,42 @@ def test_git_may_write_nothing_more_while_an_auto_run_file_may_come_from_a_runni
     assert hooks not in prepare_view(site, [str(root)], git, lookout).view.read_only
 
 
+@pytest.mark.requirement("policy.named_by_settings")
+@pytest.mark.parametrize("folder", [".hooks", "tools/git/hooks", "link", "."])
+async def test_hooks_in_a_folder_that_the_settings_name_stay_and_new_ones_are_moved_out(
+    root: Path, folder: str
+) -> None:
+    (root / "behind").mkdir()
+    (root / "link").symlink_to("behind")
+    file(root, ".git/config", f"[core]\nhooksPath = {folder}")
+    hook = file(root, f"{folder}/pre-commit", "old")
+    result = await run_in_sandbox(root, f"touch x; echo new > {folder}/pre-commit; echo new > {folder}/pre-push")
+    assert hook.read_text() == "old"
+    assert not (root / folder / "pre-push").exists()
+    assert (root / "x").exists()
+    assert [path for path, _ in result.changes.moved] == ([str(root / "pre-push")] if folder == "." else [])
+
+
+@pytest.mark.requirement("policy.named_by_settings")
+@pytest.mark.parametrize(("setting", "name"), [("[core]\nhooksPath", ".hooks/pre-push"), ("[include]\npath", ".more")])
+async def test_new_paths_that_the_settings_name_are_moved_out(root: Path, setting: str, name: str) -> None:
+    file(root, ".git/config", f"{setting} = {'.hooks' if 'hooks' in name else '../.more'}")
+    result = await run_in_sandbox(root, f"mkdir .hooks; echo '[alias] x = !y' > {name}")
+    assert not (root / name).exists()
+    assert [path for path, _ in result.changes.moved] == [str(root / name.partition("/")[0])]
+
+
+@pytest.mark.requirement("policy.named_by_settings")
+def test_git_may_write_nothing_more_while_a_hook_that_the_settings_name_may_come_from_a_running_job(root: Path) -> None:
+    file(root, ".git/config", "[core]\nhooksPath = .hooks")
+    site, scanner = Site(home=str(root.parent)), AutoRunScanner()
+    git = replace(WORKING, is_git=True, is_asked=True)
+    job = prepare_view(site, [str(root)], scanner=scanner)
+    file(root, ".hooks/pre-commit")
+    assert str(root / ".hooks") in prepare_view(site, [str(root)], git, scanner).view.read_only
+    job.settle()
+
+
 @pytest.mark.requirement("sandbox.ways")
 def test_new_files_that_programs_obey_are_renamed_in_place_only_for_anonymous_clients(
     root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -53,7 +53,7 @@ def edit_question(old: str | None, new: str) -> str:
 
 
 @pytest.mark.requirement("display.question")
-@pytest.mark.parametrize("length", [2_001, 10_004, 11_990])
+@pytest.mark.parametrize("length", [2_001, 10_004, 23_990])
 def test_a_new_line_of_a_few_thousand_characters_is_shown_in_full(length: int) -> None:
     line = line_of(length, "n")
     for old, new in ((None, line), ("a\nb\nc\n", f"a\nb\n{line}\nc\n"), ("x\n", f"{line}\n")):
@@ -90,7 +90,7 @@ def test_each_of_several_changes_of_a_long_line_is_shown(unit: str, places: tupl
 
 
 @pytest.mark.requirement("display.question")
-@pytest.mark.parametrize("length", [20_000, LONG, 200_000, 2_000_000])
+@pytest.mark.parametrize("length", [30_000, LONG, 200_000, 2_000_000])
 @pytest.mark.parametrize("ending", ["", "\n", "\r\n", "\r"])
 def test_of_a_very_long_new_line_the_beginning_and_the_length_are_shown(length: int, ending: str) -> None:
     line = line_of(length, "n")
@@ -120,6 +120,22 @@ def test_a_change_within_a_long_line_is_shown_with_its_surroundings(at: int) -> 
             assert old_line[max(at - 50, 0) : at] in text
         reverse_text = edit_question(new_line, old_line)
         assert "<EVIL>" in reverse_text
+
+
+@pytest.mark.requirement("display.question")
+@pytest.mark.parametrize(
+    ("first", "last"), [("", ""), ("x\n", ""), ("x\n" * 5, "y\n"), (f"{line_of(LONG, 'p')}\n", "")]
+)
+def test_a_change_of_a_long_line_is_shown_where_other_lines_are_new_too(first: str, last: str) -> None:
+    old_line = line_of(3_800_000, "o")
+    change = f"{line_of(9_000, 'a')}<EVIL>{line_of(9_000, 'b')}"
+    for removal_length in (0, 5_000):
+        at = len(old_line) // 2
+        new_line = old_line[:at] + change + old_line[at + removal_length :]
+        (changed_line,) = (
+            line for line in unified_diff(old_line, f"{first}{new_line}\n{last}").hunks.split("\n") if "<EVIL>" in line
+        )
+        assert change in changed_line
 
 
 @pytest.mark.requirement("display.question")

@@ -175,3 +175,25 @@ async def test_a_write_of_a_hidden_file_says_which_jobs_may_read_it(outer_root: 
             result = await client.call_tool("write_file", {"file_path": name, "content": "after"})
             assert (job in str(result.content), job in person.questions[-1].message) == (is_reported, is_reported)
             await client.call_tool("stop_background_job", {"job_id": job})
+
+
+@pytest.mark.requirement("workspace.gone")
+async def test_a_workspace_folder_that_was_renamed_is_named_and_nothing_is_asked(root: Path) -> None:
+    (root / "a.txt").write_text("a")
+    person = Person("once")
+    async with sandbox_client(root, person) as client:
+        root.rename(root.with_name("renamed"))
+        for tool, arguments in (
+            ("read_file", {"file_path": "a.txt"}),
+            ("list_directory", {"path": "."}),
+            ("glob", {"pattern": "*"}),
+            ("grep_search", {"pattern": "a"}),
+            ("write_file", {"file_path": "b.txt", "content": "b"}),
+            ("run_shell_command", {"command": "ls"}),
+            ("run_shell_command", {"command": "npm test"}),
+        ):
+            result = await client.call_tool(tool, arguments)
+            assert result.is_error
+            assert f"The workspace folder '{root}' no longer exists" in str(result.content)
+    assert person.questions == []
+    assert not root.exists()

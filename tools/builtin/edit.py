@@ -80,10 +80,18 @@ class EditTool(ChangingTool[EditParams]):
             return f"Create {path}"
         if params.old_string == params.new_string:
             return f"No changes to {path}"
+        from tools.files.change.diff import common_prefix  # noqa: PLC0415 - loaded on first use
+
         short_texts: list[str] = []
+        # Begin with the first line that differs or, if it is long, shortly before the difference.
+        changed_at = common_prefix(params.old_string, params.new_string)
+        start = params.old_string.rfind("\n", 0, changed_at) + 1
+        if changed_at - start > MAX_DESCRIBED_CHARS // 2:
+            start = changed_at - MAX_DESCRIBED_CHARS // 3
         for text in (params.old_string, params.new_string):
-            short = text.strip().partition("\n")[0].rstrip()[:MAX_DESCRIBED_CHARS]
-            short_texts.append(one_line(short if short == text else f"{short}..."))
+            rest = text[start:].lstrip() if start else text
+            short = rest.strip().partition("\n")[0].rstrip()[:MAX_DESCRIBED_CHARS]
+            short_texts.append(one_line(("..." if start else "") + (short if short == rest else f"{short}...")))
         return f"Edit {path}: {' => '.join(short_texts)}"
 
     def plan(self, params: EditParams, target: TargetFile, text: str, *, is_users: bool) -> FileChange:

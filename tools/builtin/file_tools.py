@@ -18,12 +18,12 @@ from pydantic import Field
 
 from tools.call.base_tool import READS, BuiltinParamsT, BuiltinTool, ToolContext
 from tools.contract.permission_subjects import Access, PathSubject, Subject, ToolKind
-from tools.contract.tool_errors import ToolError, ToolErrorType
+from tools.contract.tool_errors import ToolError
 from tools.contract.tool_parameters import MAX_UNKNOWN, ForeignParameter, ToolParams, coerce, foreign
 from tools.contract.tool_results import ToolResult
 from tools.files.workspace import MAX_PATH_CHARS, Location, Workspace, contains
 from tools.machine.threads import run_blocking
-from tools.text.file_names import MAX_BRIEF_CHARS, one_line, shown_path, shown_whole_path
+from tools.text.file_names import MAX_BRIEF_CHARS, one_line, shown_path
 
 if TYPE_CHECKING:
     from tools.contract.confirmation import ConfirmationDetails, EditConfirmation
@@ -247,13 +247,7 @@ class ChangingTool(BuiltinTool[ChangeParamsT], Generic[ChangeParamsT]):
         proposed_text: str = getattr(params, self.text_parameter)
 
         def preview() -> EditConfirmation:
-            target = self._target(params, context)
-            change, root = self.plan(params, target, proposed_text, is_users=False), target.location.root
-            if not target.location.in_scratch and not os.path.isdir(root):
-                raise ToolError(
-                    ToolErrorType.FILE_NOT_FOUND,
-                    f"The workspace folder '{shown_whole_path(root)}' no longer exists. Tell the user.",
-                )
+            change = self.plan(params, self._target(params, context), proposed_text, is_users=False)
             if len(change.data) + len(change.snapshot.data or b"") <= MAX_PLAN_BYTES:
                 context.memo[_PLAN] = (params, change)
             return change.confirmation(proposed_text)

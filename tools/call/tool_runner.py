@@ -19,6 +19,7 @@ import logging
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from functools import partial
 from time import monotonic
 from typing import Any
 
@@ -50,7 +51,7 @@ from tools.contract.confirmation import (
     Unavailable,
 )
 from tools.contract.limits import Progress, no_progress
-from tools.contract.permission_subjects import Access, PathSubject, Subject
+from tools.contract.permission_subjects import Access, CommandSubject, PathSubject, Subject
 from tools.contract.tool_errors import UNKNOWN_EFFECT, ToolError, ToolErrorType, exhaustion_of
 from tools.contract.tool_results import FunctionCall, ToolResult
 from tools.machine.threads import run_blocking
@@ -61,8 +62,12 @@ logger = logging.getLogger(__name__)
 
 PROGRESS_AFTER_SECONDS = 0.2  # calls that finish sooner report no progress
 REPORT_GAP_SECONDS = 0.03  # pause between the last report and the result, which some clients would otherwise reorder
-
-
+# Codes of errors that a call may have because a workspace folder no longer exists
+_OF_MISSING_FOLDERS = {
+    ToolErrorType.FILE_NOT_FOUND,
+    ToolErrorType.SEARCH_PATH_NOT_FOUND,
+    ToolErrorType.GREP_EXECUTION_ERROR,
+}
 _SHARED_APPROVAL = Permission(
     Verdict.DENY,
     "the tool has changed, and a client with restricted rights cannot approve it for everybody",
@@ -124,7 +129,7 @@ class ToolRunner:
                 context.services.consented.update(dict.fromkeys(judgement.written_paths, str(digest)))
         except ToolError as error:
             logger.info("%s failed: %s", tool.name, error.code)
-            result = ToolResult.failed(error)
+            result = ToolResult.failed(await _cause_of(error, context))
         except Exception as error:
             # A bug becomes an error message. The traceback goes only to the log, never to the client.
             logger.exception("%s raised %s", tool.name, type(error).__name__)
@@ -181,6 +186,9 @@ class ToolRunner:
 
             def judge_subjects() -> tuple[Permission | None, Sequence[Subject]]:
                 call_subjects = tool.subjects(params, context)
+                for subject in call_subjects:
+                    if isinstance(subject, PathSubject | CommandSubject):
+                        workspace.require_root(subject.path if isinstance(subject, PathSubject) else subject.directory)
                 return self.policy.judge_subjects(request, call_subjects), call_subjects
 
             permission, subjects = await run_blocking(context.signal, judge_subjects)
@@ -205,6 +213,16 @@ class ToolRunner:
             subject.path for subject in subjects if isinstance(subject, PathSubject) and subject.access is Access.WRITE
         )
         return Judgement(tool, params, permission, details, choices, written_paths, state)
+
+
+async def _cause_of(error: ToolError, context: ToolContext) -> ToolError:
+    """Return the error to report: if the only workspace folder is gone, this is why nothing was found."""
+    if error.code in _OF_MISSING_FOLDERS and len(context.workspace.roots) == 1:
+        try:
+            await run_blocking(context.signal, partial(context.workspace.require_root, *context.workspace.roots))
+        except ToolError as cause:
+            return cause
+    return error
 
 
 class LateProgress:

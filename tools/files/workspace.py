@@ -23,7 +23,7 @@ from tools.contract.tool_errors import PathNotInWorkspaceError, ToolError, ToolE
 from tools.files import path_opener
 from tools.files.path_opener import FileIdentity, Folder, NotRegularError, OpenedFile, PathKind, is_temporary
 from tools.machine.cached_properties import cached_property
-from tools.text.file_names import parse_quoted_path, shown_path
+from tools.text.file_names import parse_quoted_path, shown_path, shown_whole_path
 from tools.text.look_alikes import visible_form
 
 MAX_PATH_CHARS = 4096  # Linux's PATH_MAX; resolving a longer path is slow and always fails
@@ -325,6 +325,16 @@ class Workspace:
     def root_locations(self) -> list[Location]:
         """Return every root as a location. Raises `no_workspace` if there is none."""
         return [self.at(root) for root in (self.roots or (self.first_root,))]
+
+    def require_root(self, path: str) -> None:
+        """Raise a `ToolError` if the workspace folder that contains a real path no longer exists. Blocking."""
+        root = self._root_above(path)
+        if root in self.roots and not os.path.isdir(root):
+            raise ToolError(
+                ToolErrorType.NO_WORKSPACE,
+                f"The workspace folder '{shown_whole_path(root)}' no longer exists: it was renamed, moved or removed. "
+                "Nothing was done. Tell the user to restart this server with the folder's new path.",
+            )
 
     def below(self, folder: Location, relative: str) -> Location:
         """Return the location of an entry found by a walk, without disk access. `relative` has forward slashes."""

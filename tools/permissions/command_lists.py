@@ -8,7 +8,7 @@ at the end of this module are trusted: they may run without a sandbox.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from itertools import islice, pairwise, takewhile
 from os.path import basename, join
 
@@ -47,7 +47,8 @@ _READER_FORMS = _by_program({
         (status|diff(-tree|-index|-files)?|log|show(-ref)?|blame|annotate|rev-parse|ls-files|ls-tree|grep|describe
         |shortlog|reflog|cat-file|name-rev|merge-base|rev-list|for-each-ref|symbolic-ref|count-objects|whatchanged
         |range-diff|check-ignore|check-attr|var|version|help|cherry|fsck|bisect\ (log|view)|sparse-checkout\ list
-        |ls-remote|stash\ (list|show)|worktree\ list|lfs\ (ls-files|status|env))(\ .*)?
+        |ls-remote|stash\ (list|show)|worktree\ (list|prune\ (.*\ )?(-n|--dry-run))|lfs\ (ls-files|status|env))(\ .*)?
+        |clean\ (.*\ )?(-[a-zA-Z]*n[a-zA-Z]*|--dry-run)(\ .*)?
         |branch(\ (-a|-r|-v|-vv|-l|--(all|remotes|list|show-current|verbose|(no-)?(merged|contains)\b.*
             |(sort|format|points-at|color)\b.*))(\ .*)?)?
         |tag(\ (-l|--list|-n\d*|--(sort|format|contains|points-at|merged|no-merged)\b.*)(\ .*)?)?
@@ -114,6 +115,10 @@ _NETWORK = _by_program({
     "terraform": r"(init|get)\b.*",
     "playwright": r"install\b.*",
 })  # fmt: skip
+# How package managers run a package's program, which needs the network only if it is not installed
+_RUNS_PACKAGE = re.compile(
+    r"(?:npx|bunx|(?:npm|pnpm|bun) exec(?: --)?) ([A-Za-z0-9_][\w.-]*)(?: .*)?", re.DOTALL | re.ASCII
+)
 _OFFLINE_OPTIONS = {"--offline", "--no-index", "--no-install"}  # options that turn the network off
 _RECURSIVE = re.compile(r"-[a-zA-Z]*[rR].*|--(dereference-)?recursive")
 # Options of `grep` and `rg` that certainly do not take the next word as their value
@@ -153,14 +158,18 @@ def changes_scratch_alone(words: Words) -> bool:
     return _matches(_SCRATCH_CHANGERS, *_program_and_arguments(words))
 
 
-def needs_network(words: Words) -> bool:
-    """Return True if the known words of a simple command show that it needs the network."""
+def needs_network(words: Words, is_installed: Callable[[str], bool] = lambda _: False) -> bool:
+    """Return True if the known words of a simple command show that it needs the network.
+
+    `is_installed` says whether an installed package provides a program (`npx NAME`).
+    """
     for program_words in programs_run_by(words, loosely=True):
         name, arguments = _program_and_arguments(program_words)
         is_about_program = len(program_words) == 2 and program_words[1] in _INFORMATION_OPTIONS
         if is_about_program or not _OFFLINE_OPTIONS.isdisjoint(program_words):
             continue
-        if _matches(_NETWORK, name, arguments):
+        package_program = _RUNS_PACKAGE.fullmatch(f"{name} {arguments}")
+        if _matches(_NETWORK, name, arguments) and not (package_program and is_installed(package_program[1])):
             return True
         if name in ("curl", "wget"):
             operands = filter(None, program_words[1:])
@@ -168,6 +177,14 @@ def needs_network(words: Words) -> bool:
             if not addresses or not all(map(_LOOPBACK.fullmatch, addresses)):
                 return True
     return False
+
+
+def remote_of(words: Words) -> str | None:
+    """Return the first operand of a git command that contacts a remote (empty without one); `None` for others."""
+    after_options = without_git_options(words[1:])
+    if words[:1] != ("git",) or not after_options or after_options[0] not in ("fetch", "pull", "push", "ls-remote"):
+        return None
+    return next((word or "?" for word in after_options[1:] if word is None or not word.startswith("-")), "")
 
 
 def searches_folders(command: SimpleCommand) -> bool:

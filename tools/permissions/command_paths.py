@@ -15,10 +15,10 @@ from tools.contract.permission_subjects import CommandSubject
 from tools.files.path_opener import real_path
 from tools.files.workspace import SCRATCH_NAME, Workspace, contains, is_inside
 from tools.machine.cached_properties import cached_property
-from tools.permissions.command_lists import changes_scratch_alone, is_reader, without_git_options
+from tools.permissions.command_lists import changes_scratch_alone, is_reader, remote_of, without_git_options
 from tools.permissions.command_text import CONNECTIONS, CommandText, SimpleCommand, folders_of_env
 from tools.permissions.protected_files import why_protected
-from tools.permissions.repositories import why_protected_at
+from tools.permissions.repositories import local_remotes, why_protected_at
 
 _SYSTEM_FOLDERS = (*SYSTEM, "/proc", "/dev", "/sys")
 # A path in a word that is an option: after the letters (`-I/usr`), or somewhere in the value (`--file=/etc/x`)
@@ -84,6 +84,9 @@ class CommandPaths:
                     NamedPath(*paths, word or "", changes and at > 0, is_program=at == 0, is_new_work_tree=is_new)
                     for paths in self._paths(pieces, command.folder)
                 )
+            remotes = ((path, self._paths([path], "")) for path in self.local_remotes(command))
+            is_push = words[1:2] == ("push",)
+            named_paths += (NamedPath(*paths, path, is_push) for path, places in remotes for paths in places)
         for redirection in self._text.redirections:
             word, is_output = redirection.target or "", redirection.is_output
             is_replaced = is_output and not redirection.keeps
@@ -171,6 +174,21 @@ class CommandPaths:
             start = home + folder[1:] if folder == "~" or folder.startswith("~/") else folder
             path = os.path.join(self._command.directory, start, path)
         return os.path.normpath("/" + path.lstrip("/"))
+
+    def local_remotes(self, command: SimpleCommand) -> list[str]:
+        """Return the paths of the remotes that a git command contacts; empty if it may contact another machine."""
+        remote, folder = remote_of(command.words), self.absolute(".", command.folder)
+        is_elsewhere = len(without_git_options(command.words[1:])) < len(command.words) - 1
+        return [] if remote is None or folder is None or is_elsewhere else local_remotes(folder, remote)
+
+    def has_package_program(self, folder: str | None, name: str) -> bool:
+        """Return True if a package with this program is installed in a folder of the workspace, or above it there."""
+        place = self.absolute(".", folder)
+        while place is not None and is_inside(place, self._roots):
+            if os.path.exists(os.path.join(place, "node_modules", ".bin", name)):
+                return True
+            place = os.path.dirname(place)
+        return False
 
     def in_scratch(self, path: str) -> str:
         """Map a path under `/tmp`, as commands and file tools see it, to its real location."""

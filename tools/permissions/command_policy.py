@@ -424,7 +424,7 @@ class _CommandPolicy:
             reasons, grants = self._reasons_about_outputs()
         else:
             for command in changing or self._unlisted_commands:
-                effect = "needs the network" if needs_network(command.known_words) else "is not known to be read-only"
+                effect = "needs the network" if self._is_online(command) else "is not known to be read-only"
                 problem = effect if changing else "would run where it can change files"
                 name = first_words(command.words) or command.name or "a program whose name is not literal"
                 is_of_workspace = self._paths.is_of_workspace(command)
@@ -473,7 +473,7 @@ class _CommandPolicy:
 
     def _grants(self, commands: Sequence[SimpleCommand]) -> list[Grant]:
         """Return rules that would allow these simple commands, or nothing if rules cannot allow all of them."""
-        scopes = [first_words(command.words) for command in commands if self._paths.is_of_workspace(command)]
+        scopes = [_scope_of(command) for command in commands if self._paths.is_of_workspace(command)]
         if len(scopes) < len(commands) or not all(scopes):
             return []
         grants: list[Grant] = []
@@ -491,7 +491,7 @@ class _CommandPolicy:
         site = self._site
         loopback = Network.SESSION_LOOPBACK if site.has_session and not self._is_plan else Network.OWN_LOOPBACK
         host_rules = [rule for rule in self._rules.strict if rule.governs(Access.FETCH)]
-        network_commands = [command for command in self._text.commands if needs_network(command.known_words)]
+        network_commands = [*filter(self._is_online, self._text.commands)]
         if not self._needs_network:
             return Network.HOST if self._is_yolo and site.has_network and not host_rules else loopback
         for rule in host_rules:
@@ -642,9 +642,15 @@ class _CommandPolicy:
     def _needs_network(self) -> bool:
         return self._request.command.needs is Needs.NETWORK or self._names_network
 
+    def _is_online(self, command: SimpleCommand) -> bool:
+        """Return True if the words of a simple command show that it needs the network."""
+        if self._paths.local_remotes(command):
+            return False
+        return needs_network(command.known_words, partial(self._paths.has_package_program, command.folder))
+
     @cached_property
     def _names_network(self) -> bool:
-        return any(needs_network(command.known_words) for command in self._text.commands)
+        return any(map(self._is_online, self._text.commands))
 
     @cached_property
     def _needs(self) -> Needs | None:
@@ -744,7 +750,7 @@ class _CommandPolicy:
             if command.source == source:
                 parts.append(VerdictPart(source, verdict, reason))
                 continue
-            is_online, allowing = needs_network(command.known_words), self._allowing_rule(command)
+            is_online, allowing = self._is_online(command), self._allowing_rule(command)
             if allowing is not None or (is_reader(command.words) and not is_online):
                 parts.append(VerdictPart(command.source, Verdict.ALLOW, str(allowing or "it only reads")))
             else:
@@ -764,6 +770,18 @@ def allowed_reading(rules: Rules, home: str) -> Iterator[str]:
             path = home + path[1:] if path.startswith("~") else path[1:]
             if not set(path) & set("*?[\\") and os.path.lexists(path):
                 yield os.path.realpath(path)
+
+
+def _scope_of(command: SimpleCommand) -> str:
+    """Return the first words of the rule that would allow a simple command and similar ones; empty without such a rule.
+
+    If no rule allows most subcommands of a git command (`git worktree`), the rule is only about one that reads.
+    """
+    scope = first_words(command.words)
+    if scope not in {f"git {name}" for name in _GIT_CHANGES_SETTINGS}:
+        return scope
+    subcommand = command.words[2] if len(command.words) > len(("git", "worktree")) else None
+    return f"{scope} {subcommand}" if is_reader(command.words) and re.fullmatch("[a-z-]+", subcommand or "") else scope
 
 
 def _rule_about(command: SimpleCommand, rules: Sequence[Rule], *, allows: bool = False) -> Rule | None:

@@ -186,11 +186,11 @@ class GuardedPaths:
         # Every path that leads to a guarded file or folder, as written and with its components folded.
         self._files = tuple(dict.fromkeys(path for file in files for path in _all_paths_to(file)))
         self._folders = tuple(dict.fromkeys(path for folder in folders for path in _all_paths_to(folder)))
-        self._folded_files = frozenset(map(_folded_path, self._files))
-        self._folded_folders = frozenset(map(_folded_path, self._folders))
+        self._folded_files = frozenset(map(folded_path, self._files))
+        self._folded_folders = frozenset(map(folded_path, self._folders))
         all_folded = self._folded_files | self._folded_folders
         self._parents = frozenset(path[:length] for path in all_folded for length in range(1, len(path)))
-        self._exempt = frozenset(_folded_path(path) for file in free for path in _all_paths_to(file))
+        self._exempt = frozenset(folded_path(path) for file in free for path in _all_paths_to(file))
 
     def why(self, paths: Iterable[str]) -> str | None:
         """Return why writing one of these absolute paths needs consent, or `None`. Blocking.
@@ -223,7 +223,7 @@ class GuardedPaths:
         return None
 
     def _guards(self, path: str) -> bool:
-        name = _folded_path(path)
+        name = folded_path(path)
         is_below = any(name[: len(folder)] == folder for folder in self._folded_folders)
         if name in self._folded_files or name in self._parents or (is_below and name not in self._exempt):
             return True
@@ -235,7 +235,7 @@ class GuardedPaths:
         for folder in self._folders:
             with suppress(OSError):
                 paths = [os.path.join(folder, name) for name in os.listdir(folder)]
-                guarded_files += (path for path in paths if _folded_path(path) not in self._exempt)
+                guarded_files += (path for path in paths if folded_path(path) not in self._exempt)
         return any(
             (file_status := _status(file)) is not None and os.path.samestat(path_status, file_status)
             for file in guarded_files
@@ -249,7 +249,7 @@ def _status(path: str) -> os.stat_result | None:
         return None
 
 
-def _folded_path(path: str) -> tuple[str, ...]:
+def folded_path(path: str) -> tuple[str, ...]:
     """Return the components of a path, in the form in which lenient file systems compare them."""
     anchor, names = _split(path)
     return (anchor.casefold(), *(folded(name) or name for name in names))

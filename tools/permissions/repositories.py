@@ -1,15 +1,24 @@
-"""Finds tracked files in git repositories, and settings that make git run programs."""
+"""Finds tracked files in git repositories, and the settings, hooks and files that make git run programs."""
 
 from __future__ import annotations
 
 import os
 import re
+import time
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
+from typing import NamedTuple
 
 from tools.files.ignore_files import repository_of
-from tools.files.path_opener import open_regular
-from tools.files.workspace import is_inside, outermost
-from tools.permissions.protected_files import REPOSITORY, folded, is_guarded_in_repository, why_protected
+from tools.files.path_opener import Stamp, StampedCache, open_regular, stamp_of
+from tools.files.workspace import contains, is_inside, outermost
+from tools.permissions.protected_files import (
+    REPOSITORY,
+    folded,
+    folded_path,
+    is_guarded_in_repository,
+    why_protected,
+)
 
 MAX_INDEX_BYTES = 64 * 1024 * 1024
 # The mode in a submodule's index entry. If other bytes of an index look like it, the only effect is a needless question
@@ -51,6 +60,32 @@ _SECTION = re.compile(r'\[\s*([\w.-]+)(?:\s+"((?:[^"\\\n]|\\["\\])*)")?\s*\](.*)
 _SETTING = re.compile(r"([A-Za-z][\w-]*)\s*(?:=\s*(.*))?")
 _WORK_TREE = re.compile(r"^\s*worktree\s*=\s*(.+)$", re.IGNORECASE | re.MULTILINE)
 _STORE_BYTES = 256 * 1024  # bytes to read of a file that says where a work tree or its store is
+
+MAX_SETTINGS_BYTES = 256 * 1024
+_MAX_SETTINGS_FILES = 40  # of one repository, including those that its settings include
+# A comment, a section's name, or a setting with its value as written. A value ends at a line feed or comment, unless
+# these are in quotation marks or follow a backslash.
+_PART_OF_SETTINGS = re.compile(
+    r'[#;][^\n]*+|\[\s*+(?P<section>[\w.-]++)[ \t]*+(?P<of>"(?>[^"\\\n]|\\.)*+")?+[ \t]*+\]'
+    r"|(?<![\w-])(?P<name>[A-Za-z][\w-]*+)[ \t]*+="
+    r'(?P<value>(?>"(?>[^"\\\n]|\\(?:\r?\n|.))*+"|\\(?:\r?\n|.)|[^"\\\n#;])*+)'
+)
+_QUOTATION = re.compile(r'"|\\(\r?\n|.)')
+_ESCAPED = {"n": "\n", "t": "\t", "b": "\b", "\n": "", "\r\n": ""}
+# The shape of a hook's name, for a hooks folder that is the whole workspace folder
+_HOOK = re.compile(r"(?:[a-z0-9]+(?:-[a-z0-9]+)+|update)(?:\.exe)?")
+
+
+class _NamedBySettings(NamedTuple):
+    """Absolute paths that git's settings name."""
+
+    hooks: tuple[str, ...]  # folders with hooks
+    files: tuple[str, ...]  # included settings
+    remotes: tuple[tuple[str, str | None], ...]  # names of remotes, each with a path; `None` instead of a URL
+
+
+_SETTINGS_FILES = ("config", "config.worktree")
+_named_by_settings = StampedCache[_NamedBySettings](1_000)
 
 
 def settings_that_run(text: str, is_work_tree: Callable[[str], bool]) -> list[str]:
@@ -139,6 +174,8 @@ def why_protected_at(path: str, root: str, *, is_written: bool = True) -> str | 
     """
     top = work_tree_above(root)
     reason = why_protected(path if top is None else os.path.relpath(path, os.path.dirname(top)))
+    if reason is None and _is_named_by_settings(path, root):
+        reason = "git's settings name it or its folder, and git runs hooks or commands from it"
     if reason is not None or not is_written:
         return reason
     reason = "git may take its folder for a repository"  # if it is a `HEAD`, or a new file next to one
@@ -153,6 +190,119 @@ def why_protected_at(path: str, root: str, *, is_written: bool = True) -> str | 
             return reason
         path, name = parent, folded(os.path.basename(parent))
     return None
+
+
+def work_trees_above(path: str) -> Iterator[str]:
+    """Yield the top folder of each work tree that contains a path, from the inside out."""
+    while (top := work_tree_above(path)) is not None:
+        yield top
+        if (path := os.path.dirname(top)) == top:
+            break
+
+
+def paths_named_by_settings(work_tree: str, root: str) -> Iterator[str]:
+    """Yield the paths in `root` from which git runs hooks or takes settings in a work tree, by its settings. Blocking.
+
+    These are the folders in `core.hooksPath` and the included files, whether or not they exist. If `root` itself is a
+    hooks folder, only existing files in it that have the name of a hook count. `work_tree` may also be another folder,
+    for which the settings of the user and the machine apply.
+    """
+    named = _named_paths(work_tree)
+    yield from (path for path in (*named.hooks, *named.files) if contains(root, path) and path != root)
+    if root in named.hooks:
+        with suppress(OSError):
+            yield from (os.path.join(root, name) for name in os.listdir(root) if _HOOK.fullmatch(folded(name)))
+
+
+def _is_named_by_settings(path: str, root: str) -> bool:
+    parts = folded_path(path)
+    is_hook = os.path.dirname(path) == root and _HOOK.fullmatch(parts[-1]) is not None
+    for top in (*work_trees_above(os.path.dirname(path)), root):
+        named = _named_paths(top)
+        if is_hook and root in named.hooks:
+            return True
+        for place in (*named.hooks, *named.files):
+            folded_place = folded_path(place)
+            if contains(root, place) and place != root and parts[: len(folded_place)] == folded_place:
+                return True
+    return False
+
+
+def _named_paths(work_tree: str) -> _NamedBySettings:
+    """Return the paths that settings name for a work tree, as written and with every symlink resolved."""
+    named = _read_named_paths(work_tree)
+    hooks, files = (
+        tuple(dict.fromkeys((*group, *map(os.path.realpath, group)))) for group in (named.hooks, named.files)
+    )
+    return named._replace(hooks=hooks, files=files)
+
+
+def local_remotes(folder: str, name: str | None) -> list[str]:
+    """Return the paths of the remote `name` of the work tree that contains a folder; without a name, of all remotes.
+
+    Empty if there is none, or if one of them is not a path of this machine. Blocking.
+    """
+    if (top := work_tree_above(folder)) is None:
+        return []
+    paths = [path for remote, path in _read_named_paths(top).remotes if remote in (name or remote, "")]
+    return [path for path in paths if path] if all(paths) else []
+
+
+def _read_named_paths(work_tree: str) -> _NamedBySettings:
+    base = os.environ.get("XDG_CONFIG_HOME") or os.path.expanduser("~/.config")
+    pending = ["/etc/gitconfig", os.path.expanduser("~/.gitconfig"), os.path.join(base, "git", "config")]
+    if (repository := repository_of(work_tree)) is not None:
+        shared = os.path.join(repository, _beginning(repository, "commondir").rstrip("\r\n"))
+        pending += [os.path.join(folder, name) for folder in (shared, repository) for name in _SETTINGS_FILES]
+    key = (work_tree, *pending)
+    if (named := _named_by_settings.get(key)) is not None:
+        return named
+    examined_at, stamps = time.time_ns(), dict[str, Stamp | None]()
+    hooks: list[str] = []
+    files: list[str] = []
+    remotes: list[tuple[str, str | None]] = []
+    while pending and len(stamps) < _MAX_SETTINGS_FILES:
+        path = pending.pop(0)
+        if path in stamps:
+            continue
+        stamps[path] = stamp_of(path)
+        for name, value in _settings(path):
+            if name == "core.hookspath":
+                hooks.append(os.path.normpath(os.path.join(work_tree, value)))
+            elif name == "include.path":
+                files.append(os.path.normpath(os.path.join(os.path.dirname(path), value)))
+                pending.append(files[-1])
+            elif name.startswith("remote.") and name.endswith((".url", ".pushurl")):
+                path_or_url = value.removeprefix("file://")
+                is_path = ":" not in path_or_url.partition("/")[0]
+                place = os.path.normpath(os.path.join(work_tree, path_or_url)) if is_path else None
+                remotes.append((name.removeprefix("remote.").rpartition(".")[0].strip('"'), place))
+            elif name.startswith("url."):
+                remotes.append(("", None))  # git may replace the URL of any remote
+    named = _NamedBySettings(tuple(hooks), tuple(files), tuple(remotes))
+    _named_by_settings.keep(key, named, stamps.items(), examined_at)
+    return named
+
+
+def _settings(path: str) -> Iterator[tuple[str, str]]:
+    """Yield the settings in a file that may be paths, as git reads them: each name in lower case, and the value.
+
+    A conditional include has the name of any other include.
+    """
+    try:
+        with open_regular(path, through_links=True) as file:
+            text = os.fsdecode(file.head(MAX_SETTINGS_BYTES))
+    except (OSError, ValueError):
+        return
+    section = ""
+    for part in _PART_OF_SETTINGS.finditer(text):
+        if part["section"] is not None:
+            section = part["section"].lower()
+            section = "include" if section == "includeif" else f"{section}.{part['of']}" if part["of"] else section
+        elif part["name"] is not None:
+            value = _QUOTATION.sub(lambda match: _ESCAPED.get(match[1], match[1] or ""), part["value"].strip())
+            if value and "\0" not in value:
+                yield f"{section}.{part['name'].lower()}", os.path.expanduser(value.removeprefix(":(optional)"))
 
 
 class TrackedFiles:

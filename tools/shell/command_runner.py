@@ -20,7 +20,7 @@ from functools import partial
 
 import anyio
 
-from tools.contract.command_views import CommandSite, Engine
+from tools.contract.command_views import CommandSite, Engine, Network
 from tools.contract.limits import Progress
 from tools.contract.tool_errors import (
     NOTHING_DONE,
@@ -277,6 +277,7 @@ class FinishedCommand:
     left_running: tuple[int, ...] = ()  # ids of processes that the command left running
     # The job of these processes; `None` if there are none, or if no job was possible and they were stopped
     job: Job | None = None
+    online_jobs: tuple[str, ...] = ()  # the client's running jobs with network access
 
 
 class CommandRunner(Runner):
@@ -344,7 +345,9 @@ class CommandRunner(Runner):
                 if job is None:
                     await running.end()
                     await running.close()
-        return FinishedCommand(request, running, ending, status, shown_output, seconds, left_running, job)
+        others = (other for other in (jobs.running() if jobs is not None else ()) if other is not job)
+        online = tuple(other.id for other in others if other.running.confined_command.network is Network.HOST)
+        return FinishedCommand(request, running, ending, status, shown_output, seconds, left_running, job, online)
 
     async def start_job(self, request: CommandRequest, jobs: JobTable) -> Job:
         """Start a command in the background, and watch it for a moment. Raises the same errors as `run`."""

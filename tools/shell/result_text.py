@@ -5,20 +5,23 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Callable, Sequence
-from os.path import basename, dirname
+from os.path import basename, dirname, join, normpath, relpath
 from pathlib import Path
 from typing import Any, TypeVar
 
 from tools.contract.command_views import Engine, Network, ViewKind
 from tools.contract.limits import MAX_COMMAND_TIMEOUT
 from tools.contract.tool_results import FileDataPart, Part, TextPart
-from tools.files.workspace import is_inside
+from tools.files.workspace import contains, is_inside
+from tools.permissions.command_lists import changes_by_git_alone
+from tools.permissions.command_text import read_command
+from tools.permissions.repositories import why_protected_at
 from tools.shell.command_runner import POSIX_SHELL, FinishedCommand
 from tools.shell.job_table import MAX_RUNNING, Job, JobStatus
 from tools.shell.process_spec import ExitStatus, SandboxChanges
 from tools.shell.program_output import ShownOutput
-from tools.shell.running_program import Ending, RunningProgram
-from tools.text.file_names import one_line, shown_whole_path
+from tools.shell.running_program import CommandRequest, Ending, RunningProgram
+from tools.text.file_names import one_line, shown_path, shown_whole_path
 
 _ItemT = TypeVar("_ItemT")
 KILO = 1000
@@ -40,7 +43,6 @@ _ENDS_PROCESSES = (
     re.compile(r"\b(?:p?kill|killall)\b|\bps\s[^|;&\n]{0,40}?-?p\s{0,4}\d|\bwait\s+\d|/proc/\d"),
     re.compile(r"\b(?:pkill|killall)\b"),
 )
-_GIT = re.compile(r"\bgit\b")
 _WORK = re.compile(r"/var/tmp\b|\bTMPDIR\b")  # noqa: S108 - only matched in text
 _NO_REPOSITORY = re.compile(r"not a git repository", re.IGNORECASE)
 _NO_VARIABLE = re.compile(
@@ -160,8 +162,7 @@ def _explanations(command: FinishedCommand) -> list[str]:
     notes: list[str] = []
     has_failed = command.exit is None or command.exit.code != 0
     if confined_command.view is not ViewKind.UNCONFINED:
-        # The exit status does not show whether the view was too small, because `grep`, `diff` and `test` return 1 in
-        # normal use.
+        # A failure does not show that the view was too small, because `grep`, `diff` and `test` return 1 in normal use.
         if hints := [*_file_hints(command), *_network_and_process_hints(command)]:
             network = "the network"
             if confined_command.network is not Network.HOST:
@@ -229,26 +230,12 @@ def _file_hints(command: FinishedCommand) -> list[str]:
                 "--workspace."
             )
         elif not rules:
-            hints.append(
-                "Commands can change files in /tmp and in the workspace (unless it is mounted read-only), so install "
-                "packages there (python -m venv, npm without -g). Elsewhere they can change only existing files and "
-                "folders that they name or enter with cd, and not remove those. Workspace files that other programs "
-                "execute or obey (hooks, settings of git, editors and agents) can be changed with write_file and edit, "
-                "with consent. To remove a workspace folder with such a file, name the file too (rm -rf x/.git x)."
-            )
-            if not request.view.is_git and _GIT.search(request.command):
-                hints.append(
-                    "Git can change such files too, if the user has agreed to a command that runs only git. Set needs: "
-                    '"write" to ask (but not in approval mode yolo). Check git status: git may have changed only some '
-                    "of the files."
-                )
+            hints += _hints_about_protected_files(command, lines, rights)
         if rules:
             rule_list = ", ".join(map(one_line, [*rules][:MAX_NAMED]))
-            is_denied = all(reason.partition(" rule ")[0].endswith(("deny", "exclude")) for reason in rules)
-            hints.append(
-                f"Protected by {rule_list}."
-                + ("" if is_denied else f" To request access, name the file in the command{rights}.")
-            )
+            is_denied = all(map(_is_denial, rules))
+            advice = "" if is_denied else f" To request access, name the file in the command{rights}."
+            hints.append(f"Protected by {rule_list}.{advice}")
     if is_reading and any(_ABSENT.search(line) and (home in line or "~/" in line) for line in lines):
         hints.append("To request access to a path in the home folder, name it in the command; the user is then asked.")
     if request.view.has_new_tmp and any(_ABSENT.search(line) and "/tmp" in line for line in lines):  # noqa: S108
@@ -264,14 +251,84 @@ def _file_hints(command: FinishedCommand) -> list[str]:
             "Files that other commands left in /var/tmp (their TMPDIR) are not in this view. read_file, grep_search "
             'and commands with needs: "write" find them under that path.'
         )
+    if is_reading and re.search(r"\bprunable\b", text) and "worktree" in request.command:
+        hints.append("Worktrees outside the workspace are not in this view, so git may call them prunable by mistake.")
     if is_reading and not is_landlock and not request.view.is_git and _NO_REPOSITORY.search(text):
         hints.append(
             "The repository that contains the workspace is not shown if rules hide files. Set needs: "
             '"write" to ask the user for a view in which git sees the repository.'
         )
-    if _CLOSED.search(text) and (owner is None or request.view.restrictions.masked):
-        hints.append(
+    if owner is None or request.view.restrictions.masked:
+        hints += _hints_about_closed_files(lines, request, rights)
+    return hints
+
+
+def _hints_about_closed_files(lines: Sequence[str], request: CommandRequest, rights: str) -> list[str]:
+    reasons = {_why_closed(line, request) for line in lines if _CLOSED.search(line)}
+    if None in reasons:
+        return [
             f"To request access to a hidden file, or to a file outside the view, write its path in the command{rights}."
+        ]
+    denials = sorted(filter(None, reasons))
+    return [f"Hidden by {', '.join(map(one_line, denials))}."] if denials else []
+
+
+def _why_closed(line: str, request: CommandRequest) -> str | None:
+    """Return the rule that denies what a line complains about, empty for a visible file of the workspace, else `None`.
+
+    A visible file is only not executable, for example.
+    """
+    masked = request.view.restrictions.masked
+    for path in _paths_in([line], request.folder):
+        reason = next((request.view.restrictions.why.get(place, "") for place in masked if contains(place, path)), None)
+        if reason is not None:
+            return reason if _is_denial(reason) else None
+        if is_inside(path, request.roots) and os.path.lexists(path):
+            return ""
+    return None
+
+
+def _is_denial(reason: str) -> bool:
+    return reason.partition(" rule ")[0].endswith(("deny", "exclude"))
+
+
+def _paths_in(lines: Sequence[str], folder: str) -> list[str]:
+    """Return what the words in lines of output mean as paths. `folder` is where the command started."""
+    words = dict.fromkeys(word for line in lines for word in re.split(r"[\s'\"`:,()\[\]]+", line) if word)
+    return [normpath(join(folder, word)) for word in words]
+
+
+def _hints_about_protected_files(command: FinishedCommand, lines: Sequence[str], rights: str) -> list[str]:
+    """Return how a command in the working view can change what it could not change, if no rule protects that."""
+    request = command.request
+    refused_lines = [line for line in lines if _WRITE_REFUSED.search(line)]
+    paths: dict[str, None] = {}
+    for path in _paths_in(refused_lines, request.folder):
+        root = next((root for root in request.roots if contains(root, path)), None)
+        if root is not None and why_protected_at(path, root, is_written=False) and path not in request.view.writable:
+            paths[path] = None
+    if paths:
+        names = _list_items([*paths], lambda path: shown_path(relpath(path, request.folder)))
+        them, these_paths = ("them", "the paths") if len(paths) > 1 else ("it", "the path")
+        hint = (
+            f"Other programs execute or obey {names}. To change {them}, use write_file or edit, or name {these_paths} "
+            f"in the command (touch PATH; ...){rights}."
+        )
+    elif command.exit == ExitStatus(0, None) and "|" not in request.command:
+        return []  # the program did without what it could not write
+    else:
+        hint = (
+            "Commands can change files in /tmp and in the workspace (unless it is mounted read-only), so install "
+            "packages there (python -m venv, npm without -g). Elsewhere they can change only existing files and "
+            "folders that they name or enter with cd, and not remove those. Workspace files that other programs "
+            "execute or obey can be changed with write_file and edit, or by a command that names them, with consent."
+        )
+    hints = [hint]
+    if not request.view.is_git and changes_by_git_alone(read_command(request.command)):
+        hints.append(
+            "Git can change such files too, if the user has agreed to a command that runs only git. Set needs: "
+            '"write" to ask (but not in approval mode yolo). Check git status: git may have changed only some of the '
+            "files."
         )
     return hints
 
@@ -283,6 +340,9 @@ def _network_and_process_hints(command: FinishedCommand) -> list[str]:
     hints: list[str] = []
     if confined_command.network is not Network.HOST and _NO_NETWORK.search(text):
         hints.append('Set needs: "network" to ask the user for network access.')
+    elif confined_command.network is not Network.HOST and command.online_jobs and command.exit != ExitStatus(0, None):
+        jobs = f"job{'s' if len(command.online_jobs) > 1 else ''} {_list_items(command.online_jobs, str)}"
+        hints.append(f'Only a command with needs: "network" can reach the ports of {jobs}.')
     elif confined_command.network is not Network.HOST and not is_landlock and _NO_LISTENER.search(text):
         listener = "this command" if confined_command.network is Network.OWN_LOOPBACK else "a command of this session"
         hints.append(
@@ -474,6 +534,8 @@ def job_content(job: Job, output: ShownOutput) -> str:
                 "Only commands of this session, such as curl, can reach the ports that it opens. For the user's "
                 'browser or web_fetch, start it with needs: "network".'
             )
+        elif (box := job.running.confined_command).network is Network.HOST and box.view is not ViewKind.UNCONFINED:
+            lines.append('Only commands with needs: "network" can reach the ports that it opens.')
     return "\n".join([*lines, _output_block(output)])
 
 

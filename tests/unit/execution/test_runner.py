@@ -233,7 +233,7 @@ READING, WORKING, OWN, HOST = ViewKind.READING, ViewKind.WORKING, Network.OWN_LO
     ("output", "view", "network", "note"),
     [
         ("sh: x: Read-only file system", READING, HOST, 'needs: "write" to ask'),
-        ("sh: x: Read-only file system", WORKING, HOST, "changed with write_file and edit, with"),
+        ("sh: x: Read-only file system", WORKING, HOST, "changed with write_file and edit, or by"),
         (
             "Unable to create \\x27/r/.git/index.lock\\x27: Read-only file system",
             WORKING,
@@ -266,6 +266,8 @@ READING, WORKING, OWN, HOST = ViewKind.READING, ViewKind.WORKING, Network.OWN_LO
             OWN,
             "Commands cannot create UNIX sockets",
         ),
+        ("git worktree list: /w 1a2b prunable", READING, OWN, "git may call them prunable by mistake"),
+        ("git worktree list: /w 1a2b prunable", WORKING, OWN, None),
         ("connect: Network is unreachable", WORKING, OWN, 'needs: "network" to ask'),
         ("Temporary failure in name resolution", WORKING, OWN, 'needs: "network" to ask'),
         ("connect: Network is unreachable", WORKING, HOST, None),
@@ -282,7 +284,7 @@ async def test_a_note_says_what_a_view_seems_to_have_stopped_and_how_to_ask_for_
             return ConfinedCommand(spec, Engine.BUBBLEWRAP, view, network)
 
     async with shell_in(root, tmp_path, confinement=Box(), environment={**ENVIRONMENT, "HOME": "/home/me"}) as shell:
-        text = text_of(await shell.run(f"printf '{output}'"))
+        text = text_of(await shell.run(f"printf '{output}'; false"))
         if note is None:
             assert "Note:" not in text
         else:
@@ -308,13 +310,38 @@ async def test_the_cost_of_one_long_line_grows_linearly(root: Path, tmp_path: Pa
 
 
 @pytest.mark.requirement("sandbox.stopped")
+async def test_a_failed_command_without_network_access_is_told_of_a_job_that_has_it(root: Path, tmp_path: Path) -> None:
+    class Box(NoSandbox):
+        async def confine(self, spec: ProcessSpec, workspace_roots: object, *terms: object) -> ConfinedCommand:
+            network = HOST if "online" in spec.argv[-1] else Network.SESSION_LOOPBACK
+            return ConfinedCommand(spec, Engine.BUBBLEWRAP, WORKING, network)
+
+    async with shell_in(root, tmp_path, confinement=Box()) as shell:
+        text = text_of(await shell.run(": online; sleep 600", is_background=True))
+        assert 'Only commands with needs: "network" can reach the ports that it opens.' in text
+        note = f'Only a command with needs: "network" can reach the ports of job {shell.job.id}.'
+        assert note in text_of(await shell.run("exit 7"))
+        assert note in text_of(await shell.run("echo curl: Connection refused; exit 7"))
+        assert "Note" not in text_of(await shell.run("true"))
+        assert "Note" not in text_of(await shell.run(": online; exit 7"))
+        await shell.stop(shell.job)
+        assert "Note" not in text_of(await shell.run("exit 7"))
+        assert "needs" not in text_of(await shell.run("sleep 600", is_background=True))
+
+
+@pytest.mark.requirement("sandbox.stopped")
 async def test_a_note_names_the_rules_that_stopped_a_command_and_what_ends_a_job(root: Path, tmp_path: Path) -> None:
     class Box(NoSandbox):
         async def confine(self, spec: ProcessSpec, workspace_roots: object, *terms: object) -> ConfinedCommand:
             return ConfinedCommand(spec, *BOX)
 
-    rules = {f"{root}/docs": "permissions.deny rule Edit(/docs/**)", f"{root}/.env": "permissions.ask rule Read(.env)"}
-    view = CommandView(*BOX, restrictions=FileRestrictions(why=rules))
+    rules = {
+        f"{root}/docs": "permissions.deny rule Edit(/docs/**)",
+        f"{root}/.env": "permissions.ask rule Read(.env)",
+        f"{root}/.key": "permissions.deny rule Read(.key)",
+    }
+    (root / "script.sh").touch()
+    view = CommandView(*BOX, restrictions=FileRestrictions(masked=(f"{root}/.key", f"{root}/.env"), why=rules))
     async with shell_in(root, tmp_path, confinement=Box()) as shell:
         confined_shell = replace(shell, context=replace(shell.context, view=view))
 
@@ -327,7 +354,19 @@ async def test_a_note_names_the_rules_that_stopped_a_command_and_what_ends_a_job
         assert "by permissions.ask rule Read(.env). To request access, name the file in" in await result_text(
             "echo rm: o/.env: Device or resource busy"
         )
-        plain_text = await result_text("echo touch: /x: Read-only file system")
+        assert "Note" not in await result_text("./script.sh")
+        key_text = await result_text("echo cat: .key: Permission denied")
+        assert "Hidden by permissions.deny rule Read(.key).\n" in key_text
+        assert "the user may then be asked" in await result_text("echo cat: .env: Permission denied")
+        assert "the user may then be asked" in await result_text("echo cat: /x: Permission denied")
+        (root / "sub").mkdir()
+        hook_text = await result_text("cd sub; echo \"OSError: Read-only file system: '.git/hooks/pre-commit'\"; false")
+        assert "Other programs execute or obey .git/hooks/pre-commit. To change it, use write_file or edit" in hook_text
+        assert 'or name the path in the command (touch PATH; ...) and set needs: "write"; the user may' in hook_text
+        warning = "echo /root/.config/matplotlib is not writable: Read-only file system"
+        assert "Note" not in await result_text(warning)
+        assert "Elsewhere they can change only existing" in await result_text(f"{warning} | tail")
+        plain_text = await result_text("echo touch: /x: Read-only file system; false")
         assert "write_file" in plain_text
         assert 'needs: "write"' not in plain_text
         git_text = await result_text("git --version; echo error: unable to unlink old .envrc: Read-only file system")

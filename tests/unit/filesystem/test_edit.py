@@ -667,6 +667,8 @@ async def test_distant_regions_are_shown_separately_and_long_ones_are_cut(root: 
     [
         ("a = 1", "a = 2", "Edit src/a.py: a = 1 => a = 2"),
         ("first\nsecond", "x" * 40, f"Edit src/a.py: first... => {'x' * 30}..."),
+        ("def f():\n    return 1", "def f():\n    return 2", "Edit src/a.py: ...return 1 => ...return 2"),
+        ("x" * 50 + "a();", "x" * 50 + "b();", f"Edit src/a.py: ...{'x' * 10}a(); => ...{'x' * 10}b();"),
         ("", "x", "Create src/a.py"),
         ("same", "same", "No changes to src/a.py"),
     ],

@@ -375,7 +375,26 @@ async def test_a_file_that_is_too_large_is_edited_and_the_answer_says_that_it_ca
     assert (root / "a.txt").read_text() == "small\n"
     assert "undone" not in await write(context, "a.txt", "y" * 20_000)
     (root / "a.txt").write_text("z")
-    assert "has changed since change 1" in (await refusal(context)).message
+    assert "has changed since change 2" in (await refusal(context)).message
+
+
+@pytest.mark.requirement("undo.unusable")
+async def test_without_a_number_no_older_change_is_undone_instead_of_one_that_cannot_be_undone(
+    root: Path, context: ToolContext
+) -> None:
+    await write(context, "small.txt", "x\n")
+    (root / "large.txt").write_text("x" * 10_001)
+    tool = WriteFileTool()
+    params = tool.validate_tool_params({"file_path": "large.txt", "content": "y"})
+    question = await tool.should_confirm_execute(params, replace(context, memo={}))
+    assert isinstance(question, EditConfirmation)
+    assert any("This change cannot be undone. The file was 10,001 bytes long" in note for note in question.notes)
+    await write(context, "large.txt", "y")
+    error = await refusal(context)
+    assert f"Change 2 cannot be undone: the content of '{root}/large.txt' before it was too large" in error.message
+    assert "To undo another change, give its change_id" in error.message
+    await undo(context, 1)
+    assert not (root / "small.txt").exists()
 
 
 def damage(store: Path) -> None:

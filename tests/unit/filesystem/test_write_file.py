@@ -308,16 +308,6 @@ async def test_a_write_that_cannot_succeed_is_not_asked_about(root: Path, contex
 
 
 @pytest.mark.requirement("write.confirm")
-async def test_a_write_into_a_workspace_that_no_longer_exists_is_not_asked_about(
-    root: Path, context: ToolContext
-) -> None:
-    root.rename(root.with_name("moved"))
-    tool = WriteFileTool()
-    with pytest.raises(ToolError, match="no longer exists"):
-        await tool.should_confirm_execute(tool.validate_tool_params({"file_path": "a", "content": "x"}), context)
-
-
-@pytest.mark.requirement("write.confirm")
 async def test_the_text_that_the_user_typed_is_written_and_reported(root: Path, context: ToolContext) -> None:
     (root / "a.txt").write_text("old\n")
     result = await write(context, answer="user's\n", file_path="a.txt", content="model's\n")

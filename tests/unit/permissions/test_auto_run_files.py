@@ -195,3 +195,59 @@ def test_a_file_that_may_turn_a_folder_into_a_repository_is_asked_about(
     for name in ("half", "bare.git"):
         (tmp_path / name / "HEAD").touch()
     assert (why_protected_at(str(tmp_path / path), str(tmp_path)) is not None) is is_asked_about
+
+
+@pytest.mark.requirement("policy.named_by_settings")
+@each_of(
+    ("settings", "path", "is_asked_about"),
+    [
+        ("[core]\n\thooksPath = .hooks", ".hooks/pre-commit", True),
+        ("[core]\n\thooksPath = .hooks", ".Hooks/lib/common.sh", True),
+        ("[core]\n\thooksPath = .hooks", "src/pre-commit", False),
+        ('[Core] HOOKSPATH = "tools/git hooks" # ours', "tools/git hooks/pre-push", True),
+        ("[core]\n\thooksPath = to\\\nols", "tools/pre-push", True),
+        ("[core]\n\thooksPath = .husky/_", ".husky/_/pre-commit", True),
+        ("[core]\n\thooksPath = ./link", "behind/pre-commit", True),
+        ("[include]\n\tpath = ../settings.git", "settings.git", True),
+        ("[include]\n\tpath = ../settings.git", "named/by/included/x", True),
+        ('[includeIf "gitdir:~/x/"]\n\tpath = ../settings.git', "settings.git", True),
+        ('[x "include"]\n\tpath = ../settings.git', "settings.git", False),
+        ("[core]\n\thooksPath = .", "pre-commit", True),
+        ("[core]\n\thooksPath = .", "README", False),
+        ("[core]\n\thooksPath = .", "src/pre-commit", False),
+        ("[core]\n\thooksPath = ..", "pre-commit", False),
+        ("[core]\n\thooksPath = /dev/null", "pre-commit", False),
+    ],
+)
+def test_a_file_that_git_runs_because_of_its_settings_is_asked_about(
+    tmp_path: Path, settings: str, path: str, *, is_asked_about: bool
+) -> None:
+    for name in (".git", "behind", "src"):
+        (tmp_path / name).mkdir(exist_ok=True)
+    (tmp_path / "link").unlink(missing_ok=True)
+    (tmp_path / "link").symlink_to("behind")
+    (tmp_path / ".git/config").write_text(settings)
+    (tmp_path / "settings.git").write_text("[core]\nhooksPath = named/by/included")
+    assert (why_protected_at(str(tmp_path / path), str(tmp_path), is_written=False) is not None) is is_asked_about
+
+
+@pytest.mark.requirement("policy.named_by_settings")
+def test_the_settings_of_the_repository_around_a_linked_work_tree_or_a_workspace_name_hooks_too(tmp_path: Path) -> None:
+    (tmp_path / "main/.git/worktrees/w").mkdir(parents=True)
+    (tmp_path / "main/.git/config").write_text("[core]\nhooksPath = sub/hooks")
+    (tmp_path / "main/.git/worktrees/w/commondir").write_text("../..\n")
+    (tmp_path / "w").mkdir()
+    (tmp_path / "w/.git").write_text(f"gitdir: {tmp_path}/main/.git/worktrees/w\n")
+    for root, path in (("w", "sub/hooks/x"), ("main/sub", "hooks/x"), ("main", "sub/hooks/x")):
+        assert why_protected_at(str(tmp_path / root / path), str(tmp_path / root))
+    assert why_protected_at(str(tmp_path / "w/hooks/x"), str(tmp_path / "w")) is None
+
+
+@pytest.mark.requirement("policy.named_by_settings")
+def test_changed_settings_count_at_once(tmp_path: Path) -> None:
+    (tmp_path / ".git").mkdir()
+    for name in ("one", "two"):
+        (tmp_path / ".git/config").write_text(f"[core]\nhooksPath = {name}")
+        for folder in ("one", "two"):
+            reason = why_protected_at(str(tmp_path / folder / "x"), str(tmp_path))
+            assert (reason is not None) is (folder == name)

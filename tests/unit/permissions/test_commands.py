@@ -93,6 +93,8 @@ npm config get registry                         | r   r   r   r   w n
 npm config set registry x                       | X   ?w  ?w  w   w n
 ss -ltnp && pgrep -af x; lsof -i :8000                       | r   r   r   r   w n
 git fsck --full                                 | r   r   r   r   w n
+git clean -nd; git worktree prune -n            | r   r   r   r   w n
+git clean -fd                                   | X   ?w  ?w  w   w n
 cat a.json | python3 -m json.tool               | r   r   r   r   w n
 python3 -m json.tools                           | X   ?w  ?w  w   w n
 cat /etc/hostname /usr/share/x                  | r   r   r   r   w n
@@ -468,6 +470,73 @@ def test_no_mode_gives_a_network_that_a_rule_denies(project: Path) -> None:
     assert outcome(project, "npm install", YOLO, deny=["WebFetch(example.org)"]) == "?wn"
 
 
+@pytest.mark.requirement("commands.views")
+@each_of(
+    ("command", "expected", "named"),
+    [
+        ("git push origin main", "?w+", True),
+        ("cd src && git push -u origin", "?w+", True),
+        ("git push inside", "?w", False),
+        ("git fetch origin", "?w", False),
+        ("git ls-remote origin", "?r+", True),
+        ("git push web", "?wn", False),
+        ("git push", "?wn", False),
+        ("git push helper", "?wn", False),
+        ("git push absent", "?wn", False),
+        ("git push $X", "?wn", False),
+        ("git -c remote.origin.url=https://example.org/x push origin", "?wn", False),
+    ],
+)
+def test_a_remote_that_is_a_path_is_asked_about_as_a_path_and_not_as_the_network(
+    copy: Path, command: str, expected: str, *, named: bool
+) -> None:
+    (copy / ".git").mkdir(exist_ok=True)
+    remotes = {
+        "origin": "../bare.git",
+        "inside": "src",
+        "web": "https://example.org/x.git",
+        "helper": "ext::sh -c true",
+    }
+    settings = "".join(f'[remote "{name}"]\n\turl = {url}\n' for name, url in remotes.items())
+    (copy / ".git/config").write_text(settings)
+    (copy.parent / "bare.git").mkdir(exist_ok=True)
+    permission = judge(copy, command)
+    assert abbreviation(permission) == expected
+    assert (f"it names {copy.parent}/bare.git, which is outside the workspace" in permission.reason) is named
+    (copy / ".git/config").write_text(f'{settings}[url "ssh://host/"]\n\tinsteadOf = ..\n')
+    assert outcome(copy, "git push origin main") == "?wn"
+
+
+@pytest.mark.requirement("commands.views")
+@each_of(
+    ("command", "expected"),
+    [
+        ("npx tsc --noEmit", "?w"),
+        ("cd web && npx tsc", "?w"),
+        ("timeout 60 npm exec -- tsc -p .", "?w"),
+        ("pnpm exec tsc", "?w"),
+        ("npx tsc && npx absent", "?wn"),
+        ("npx tsc@5", "?wn"),
+        ("npx -p tsc tsc", "?wn"),
+        ("npx -y create-x", "?wn"),
+        ("npx $X", "?wn"),
+        ("npx ../tsc", "?wn"),
+        ("cd $X && npx tsc", "?wn"),
+        ("cd .. && npx outside", "?wn"),
+    ],
+)
+def test_a_program_of_an_installed_package_needs_no_network(copy: Path, command: str, expected: str) -> None:
+    for folder in (copy, copy.parent):
+        (folder / "node_modules/.bin").mkdir(parents=True, exist_ok=True)
+    (copy / "web").mkdir(exist_ok=True)
+    (copy / "node_modules/.bin/tsc").touch()
+    (copy.parent / "node_modules/.bin/outside").touch()
+    assert outcome(copy, command) == expected
+    (copy / "node_modules/.bin/tsc").unlink()
+    if command.startswith(("npx", "pnpm")):
+        assert outcome(copy, command) == "?wn"
+
+
 @pytest.mark.requirement("commands.rules")
 def test_a_network_that_the_operator_does_not_give_is_refused(project: Path) -> None:
     site = CommandSite(Engine.BUBBLEWRAP, has_network=False)
@@ -491,6 +560,7 @@ def test_a_network_that_the_operator_does_not_give_is_refused(project: Path) -> 
         ("bun run build", ["Bash(bun run build *)"]),
         ("touch a && rm b", ["Bash(touch *)", "Bash(rm *)"]),
         ("npm test | awk 1", ["Bash(npm test *)", "Bash(awk *)"]),
+        ("git tag x; git worktree list", ["Bash(git tag *)", "Bash(git worktree list *)"]),
         ("python3 -c 'x'", []),
         ("git -C src add x", []),
         ("npm --prefix x test", []),

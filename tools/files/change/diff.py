@@ -9,7 +9,8 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from itertools import accumulate, chain, islice, zip_longest
+from functools import partial
+from itertools import accumulate, chain, islice
 
 from tools.contract.tool_results import line_counts
 from tools.files.text_encodings import count_lines
@@ -22,8 +23,10 @@ MAX_DIFF_CHARS = 64_000  # longer diffs are truncated
 MAX_COMPARED_LINES = 4_000
 # A longer line is reduced to its beginning, its differences from the old or new version of the line, and its end
 MAX_LINE_CHARS = 2_000
-# Characters of the differences in one line to show, shared equally; a longer difference is reduced to its two ends
-MAX_CHANGED_CHARS = 12_000
+# Characters of the differences in one line, and in the line before the change, to show. The limit is shared in
+# proportion between the lines, and equally between the differences; a longer difference is reduced to its two ends.
+MAX_CHANGED_CHARS = 24_000
+NEARBY = 10  # how many lines before and after a long line's own position may be its old or new version
 MAX_PARTS = 40  # maximum number of differences shown within one line
 # If two lines differ over a range of more characters than this, the whole range counts as one difference
 MAX_COMPARED_CHARS = 100_000
@@ -114,7 +117,7 @@ def unified_diff(old: str | None, new: str, *, is_old_hidden: bool = False) -> D
     # Lines end with LF, or with CR if neither text has LF.
     separator = "\r" if "\n" not in old_text and "\n" not in new and ("\r" in old_text or "\r" in new) else "\n"
     # The range of whole lines that contains all differences. It starts at the same position in both texts.
-    prefix_length = _common_prefix(old_text, new)
+    prefix_length = common_prefix(old_text, new)
     suffix_length = _common_suffix(old_text, new, min(len(old_text), len(new)) - prefix_length)
     start = old_text.rfind(separator, 0, prefix_length) + 1
     old_stop, new_stop = len(old_text) - suffix_length, len(new) - suffix_length
@@ -161,7 +164,7 @@ def unified_diff(old: str | None, new: str, *, is_old_hidden: bool = False) -> D
     return _truncate(hunks, additions, removals)
 
 
-def _common_prefix(old: str, new: str) -> int:
+def common_prefix(old: str, new: str) -> int:
     """Return the length of the common prefix. Each step compares half as much as the previous one."""
     low, high = 0, min(len(old), len(new))
     while low < high:
@@ -218,23 +221,37 @@ def _range(start: int, stop: int) -> str:
 
 
 def _diff_lines(mark: str, lines: list[str], counterparts: list[str] | None, separator: str) -> Iterator[str]:
-    """Yield lines of a hunk. A long line is reduced to its differences from the line at its index in `counterparts`."""
+    """Yield lines of a hunk. A long line is reduced to its differences from the most similar line in `counterparts`."""
     ending = "\n" if separator == "\n" else f"{separator}\n"
-    for line, counterpart in zip_longest(lines, (counterparts or [])[: len(lines)]):
-        other_line = line if counterparts is None else counterpart or ""
-        visible_line = line if len(line) <= MAX_LINE_CHARS else _shorten(line, other_line)
+    for at, line in enumerate(lines):
+        visible_line = line
+        if len(line) > MAX_LINE_CHARS:
+            counterpart = line
+            if counterparts is not None:  # lines may have been inserted or removed, so another one may be more similar
+                own, around = counterparts[at : at + 1], counterparts[max(at - NEARBY, 0) : at + NEARBY + 1]
+                counterpart = max((*own, *around, ""), key=partial(_common_length, line))
+            visible_line = _shorten(line, counterpart)
         yield f"{mark}{visible_line}\n" if visible_line.endswith(_NO_ENDING) else f"{mark}{visible_line}{ending}"
+
+
+def _common_length(line: str, counterpart: str) -> int:
+    start = common_prefix(line, counterpart)
+    return start + _common_suffix(line, counterpart, min(len(line), len(counterpart)) - start)
 
 
 def _shorten(line: str, counterpart: str) -> str:
     """Return the parts of a long line that identify the line and show its differences from `counterpart`."""
-    text = line.removesuffix(_NO_ENDING)
+    text, other_text = line.removesuffix(_NO_ENDING), counterpart.removesuffix(_NO_ENDING)
     parts = [(0, _HEAD), (len(text) - _TAIL, len(text))]
-    changes = _changes_within(text, counterpart.removesuffix(_NO_ENDING))
+    changes = _changes_within(text, other_text)
+    length = sum(last - first for first, last in changes)
+    length_of_both = 2 * length + len(other_text) - len(text)  # the differences in both lines together
     changes = changes if len(changes) <= MAX_PARTS else [*changes[: MAX_PARTS - 1], changes[-1]]
+    share = MAX_CHANGED_CHARS
+    if length_of_both > MAX_CHANGED_CHARS:
+        share = max(MAX_CHANGED_CHARS * length // length_of_both // len(changes) // 2, _TAIL)
     for first, last in changes:
-        share = MAX_CHANGED_CHARS // len(changes) // 2
-        around = min(_AROUND, share)
+        around = min(_AROUND, MAX_CHANGED_CHARS // len(changes) // 4)
         parts += [(first - around, min(last + around, first + share)), (max(first, last - share), last + around)]
     pieces: list[str] = []
     position = 0
@@ -256,7 +273,7 @@ def _changes_within(line: str, counterpart: str) -> list[tuple[int, int]]:
     """
     if line == counterpart:
         return []
-    start = _common_prefix(line, counterpart)
+    start = common_prefix(line, counterpart)
     suffix_length = _common_suffix(line, counterpart, min(len(line), len(counterpart)) - start)
     end, counterpart_end = len(line) - suffix_length, len(counterpart) - suffix_length
     if max(end, counterpart_end) - start > MAX_COMPARED_CHARS:

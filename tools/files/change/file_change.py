@@ -303,7 +303,7 @@ class FileChange(ABC):
             state=self.state,
             truncated=diff.truncated,
             editable=proposal if is_short else None,
-            notes=(*self._about_hidden_content, *self.target.warnings),
+            notes=(*self._about_hidden_content, *_about_undo(self.target, self.snapshot.data), *self.target.warnings),
         )
 
     @property
@@ -382,7 +382,7 @@ def _result(
     if final_diff and "regions" in result_fields:
         result_fields["regions"] = []  # the diff shows them
     notes = [*change.notes, *record.notes, *target.warnings]
-    if change.undoes is not None and record.number is not None:
+    if change.undoes is not None and record.number is not None and not record.notes:
         notes.append(f"This is change {record.number}, which can also be undone.")
     if links_broken:
         notes.append(about_broken_links(links_broken))
@@ -424,10 +424,18 @@ def _result(
     )
 
 
+_NO_UNDO = "This change cannot be undone."
+
+
+def _about_undo(target: TargetFile, before: bytes | None) -> Iterator[str]:
+    if target.author is not None and (reason := target.author.journal.why_not_kept(before)):
+        yield f"{_NO_UNDO} {reason}"
+
+
 @dataclass(slots=True)
 class ChangeRecord:
     number: int | None = None  # the change's number, by which it can be undone
-    notes: tuple[str, ...] = ()  # says why the change cannot be undone, if recording failed
+    notes: tuple[str, ...] = ()  # says why the change cannot be undone
 
 
 @contextmanager
@@ -444,8 +452,9 @@ def record_change(
     new = NewChange(target.location.path, *contents, diff.added, diff.removed, mode, undoes)
     try:
         record.number = author.journal.add(new, author.client, author.tool)
+        record.notes = tuple(_about_undo(target, before.data))
     except JournalError as error:
-        record.notes = (f"This change cannot be undone. {error.message}",)
+        record.notes = (f"{_NO_UNDO} {error.message}",)
     try:
         yield record
     except BaseException:

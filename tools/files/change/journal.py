@@ -85,7 +85,7 @@ class NewChange:
 
 
 class JournalError(ToolError):
-    """The journal cannot be used, or a file is too large for it. The message gives the reason."""
+    """The journal cannot be used. The message gives the reason."""
 
     def __init__(self, reason: str, *, is_damaged: bool = False) -> None:
         super().__init__(ToolErrorType.EXECUTION_FAILED, reason)
@@ -115,12 +115,9 @@ class Journal:
     def add(self, change: NewChange, client: str, tool: str) -> int:
         """Record a change that is about to be made, and return its number.
 
-        The oldest changes are dropped if there is no room. Raises a `JournalError` if the change was not recorded.
+        A change that cannot be undone because of `why_not_kept` is recorded without the old content. The oldest changes
+        are dropped if there is no room. Raises a `JournalError` if the change was not recorded.
         """
-        if change.before is not None and len(change.before) > self.max_file_bytes:
-            raise JournalError(
-                f"The file was {len(change.before):,} bytes long, more than the limit for undo (undo.maxFileBytes)."
-            )
         with self._transaction() as database:
             for content, sha256 in ((change.before, change.before_sha256), (change.after, change.after_sha256)):
                 if content is not None and len(content) <= self.max_file_bytes:
@@ -137,6 +134,12 @@ class Journal:
             self._prune(database, number)
         self._own.add(number)
         return number
+
+    def why_not_kept(self, before: bytes | None) -> str:
+        """Return why the old content of a file cannot be kept, so that its change cannot be undone; else nothing."""
+        if before is None or len(before) <= self.max_file_bytes:
+            return ""
+        return f"The file was {len(before):,} bytes long, more than the limit for undo (undo.maxFileBytes)."
 
     def is_own(self, number: int) -> bool:
         """Return True if this server has made the change since it started, and no other server that shares the journal.

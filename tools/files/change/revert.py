@@ -130,7 +130,9 @@ def plan_undo(target: TargetFile, change: JournaledChange, journal: Journal, cli
     if data is None and change.before is not None:
         raise ToolError(
             ToolErrorType.READ_CONTENT_FAILURE,
-            f"The content of '{path}' before change {change.id} is no longer kept, or is damaged. Nothing was undone.",
+            f"Change {change.id} cannot be undone: the content of '{path}' before it was too large to keep "
+            "(undo.maxFileBytes), is no longer kept, or is damaged. Nothing was undone. To undo another change, give "
+            f"its {'number' if client is None else 'change_id (see list_changes)'}.",
         )
     old_content = _text_of(data)
     is_own = client is None or journal.is_own(change.id)

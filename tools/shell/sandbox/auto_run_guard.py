@@ -37,7 +37,12 @@ from tools.files.path_opener import BLOCK_BYTES, StampedCache, open_folder, open
 from tools.files.workspace import contains, is_inside
 from tools.permissions import protected_files
 from tools.permissions.protected_files import REPOSITORY, folded
-from tools.permissions.repositories import TrackedFiles, settings_that_run
+from tools.permissions.repositories import (
+    TrackedFiles,
+    paths_named_by_settings,
+    settings_that_run,
+    work_trees_above,
+)
 from tools.shell.process_spec import SandboxChanges
 
 DEPTH = 6  # levels of folders to scan below a root
@@ -70,6 +75,7 @@ class AutoRunPaths:
     read_only: list[str] = field(default_factory=list[str])  # files and folders that cannot be changed
     paths: set[str] = field(default_factory=set[str])  # every existing auto-run path, including symlinks
     unlistable: list[str] = field(default_factory=list[str])  # folders that cannot be listed
+    named: set[str] = field(default_factory=set[str])  # the paths among `paths` that git's settings name
 
 
 class _GuardedFolder(NamedTuple):
@@ -101,6 +107,7 @@ class AutoRunScanner:
         """
         result = AutoRunPaths()
         holding: set[str] = set()
+        work_trees = [*work_trees_above(root), root]
 
         def add_repository(path: str) -> None:
             result.pinned.append(path)
@@ -121,6 +128,8 @@ class AutoRunScanner:
             if folder.auto_run:
                 holding.add(path)
             for entry in folder.auto_run:
+                if folded(entry.name) == REPOSITORY:
+                    work_trees.append(path)
                 if folded(entry.name) == REPOSITORY and entry.is_dir(follow_symlinks=False):
                     add_repository(entry.path)
                 else:
@@ -142,11 +151,22 @@ class AutoRunScanner:
             if os.path.realpath(path) == path:
                 add_folder(path)
         self._holding[root] = holding
+        for work_tree in dict.fromkeys(work_trees):
+            for path in paths_named_by_settings(work_tree, root):
+                # If a symlink leads to the path, the path with all symlinks resolved is also named.
+                if os.path.lexists(path) and os.path.realpath(os.path.dirname(path)) == os.path.dirname(path):
+                    result.named.add(path)
+                    add_paths((path,))
         return result
 
-    def are_repositories_settled(self, paths: Iterable[str]) -> bool:
-        """Return True if no running command could have created any of the paths in `paths` that git executes."""
-        git_paths = [path for path in paths if {*map(folded, path.split(os.sep))} & {REPOSITORY, *_IN_REPOSITORY}]
+    def are_repositories_settled(self, scans: Iterable[AutoRunPaths]) -> bool:
+        """Return True if no running command could have created any of the scanned paths that git executes."""
+        git_paths = [
+            path
+            for scan in scans
+            for path in scan.paths
+            if path in scan.named or {*map(folded, path.split(os.sep))} & {REPOSITORY, *_IN_REPOSITORY}
+        ]
         return not any(state.may_have_created(path) for state in [*self.running_states] for path in git_paths)
 
     def has_consent(self, path: str) -> bool:

@@ -324,7 +324,7 @@ class ViewPreparation:
                         scan.read_only.append(hooks)
         auto_run_paths = {path for scan in scans for path in scan.paths}
         # A hook that a running job created must not run in a command that can write git's settings.
-        is_git = command_view.is_git and not self.is_reading and scanner.are_repositories_settled(auto_run_paths)
+        is_git = command_view.is_git and not self.is_reading and scanner.are_repositories_settled(scans)
         unlistable = {path for scan in scans for path in scan.unlistable}
         server_paths = [
             path
