@@ -49,6 +49,7 @@ class UpstreamEntry:
     left_out: str | None = None  # why the server is not used, as a sentence; `None` if it is used
     lacks_variable: bool = False  # whether it is not used because an environment variable is not set
     problems: tuple[str, ...] = ()  # why it cannot work, in detail; each is also a warning
+    is_switched_off: bool = False  # whether it is disabled or not selected, so that its problems do no harm
 
 
 def alias_of(name: str) -> str:
@@ -99,19 +100,16 @@ def _resolve_entry(
     starts_itself: Callable[[UpstreamSettings, str], bool],
     invalid_values: Mapping[KeyPath, str],
 ) -> UpstreamEntry:
-    path, name, original, mcp = ("mcpServers", alias), layers.names[alias], settings.mcp_servers[alias], settings.mcp
+    path, name, original = ("mcpServers", alias), layers.names[alias], settings.mcp_servers[alias]
     source_of, source, expander = layers.source_of, layers.source_of(path), VariableExpander(environ)
-    left_out: str | None = None
-    sentences, problems = list(invalid_values.values()), list[str]()
-    entry = original
-    if value_at(layers.data, (*path, "enabled")) is False:
-        left_out = f"It is disabled (mcpServers.{alias}.enabled is false)."
-    elif {alias, name} & set(mcp.excluded):
-        left_out = "It is in mcp.excluded."
-    elif mcp.allowed is not None and not {alias, name} & set(mcp.allowed):
-        left_out = "It is not in mcp.allowed."
-    elif sentences:
-        left_out, problems = f"{dotted(next(iter(invalid_values)))} is not valid.", sentences
+    problems = list(invalid_values.values())
+    entry, is_switched_off = original, False
+    # The entry itself is empty if a value in it is invalid.
+    is_disabled = value_at(layers.data, (*path, "enabled")) is False
+    if (left_out := _why_switched_off(alias, name, settings, is_disabled=is_disabled)) is not None:
+        is_switched_off = True
+    elif invalid_values:
+        left_out = f"{dotted(next(iter(invalid_values)))} is not valid."
     elif entry.transport == "stdio" and servers_above(environ) >= MAX_ABOVE:
         left_out = f"{MAX_ABOVE} coretools-mcp servers have already started one another, which looks like a loop."
     else:
@@ -139,9 +137,22 @@ def _resolve_entry(
     if left_out is not None:
         entry = original.model_copy(update={"enabled": False})
     problems = [f"{problem} The server {alias} is not used." for problem in problems[:MAX_ENTRY_PROBLEMS]]
-    # What is wrong with a server that is switched off does no harm.
-    diagnostics.warnings += problems or list(invalid_values.values())[:MAX_ENTRY_PROBLEMS]
-    return UpstreamEntry(alias, name, entry, original, source, left_out, bool(expander.missing), tuple(problems))
+    diagnostics.warnings += problems
+    lacks_variable = bool(expander.missing)
+    return UpstreamEntry(
+        alias, name, entry, original, source, left_out, lacks_variable, tuple(problems), is_switched_off
+    )
+
+
+def _why_switched_off(alias: str, name: str, settings: Settings, *, is_disabled: bool) -> str | None:
+    mcp = settings.mcp
+    if is_disabled:
+        return f"It is disabled (mcpServers.{alias}.enabled is false)."
+    if {alias, name} & set(mcp.excluded):
+        return "It is in mcp.excluded."
+    if mcp.allowed is not None and not {alias, name} & set(mcp.allowed):
+        return "It is not in mcp.allowed."
+    return None
 
 
 def _warn_of_oddities(entry: UpstreamSettings, path: KeyPath, source_of: SourceOf, diagnostics: Diagnostics) -> None:

@@ -529,13 +529,14 @@ def test_known_keys_of_other_clients_oauth_settings_are_read(file: Path) -> None
         ({}, {"allowed": []}, "It is not in mcp.allowed."),
     ],
 )
-def test_an_invalid_entry_that_is_switched_off_is_a_warning_and_no_problem(
+def test_an_invalid_entry_that_is_switched_off_says_that_it_is_switched_off(
     file: Path, entry: dict[str, Any], others: dict[str, Any], reason: str
 ) -> None:
     report = load(file, {"mcpServers": {"s": {"command": 5, **entry}}, "mcp": others})
     (server,) = report.entries
-    assert (server.left_out, server.problems) == (reason, ())
-    assert any("mcpServers.s.command is a number" in warning for warning in report.warnings)
+    assert (server.left_out, server.is_switched_off) == (reason, True)
+    assert [*server.problems] == [warning for warning in report.warnings if "mcpServers.s.command" in warning]
+    assert len(server.problems) == 1
 
 
 @pytest.mark.requirement("settings.transport")
