@@ -72,6 +72,7 @@ OTHERS: list[tuple[str, list[str]]] = [
     ("docker", ["run", "--mount", "type=bind,src={folder}/coretools-mcp,dst=/projects/coretools-mcp", "another"]),
     ("/src/coretools-mcp/bin/another", []),
     ("coretools-mcp-extra", []),
+    ("npx", ["~nobody\0/coretools-mcp-extra"]),
 ]
 
 
