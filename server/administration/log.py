@@ -124,9 +124,9 @@ def start_log(level: str) -> None:
 
 @contextmanager
 def held_log() -> Generator[None]:
-    """Write no records until this context exits, such as while a question to a person is open."""
+    """Hold back all records until this context exits, for example while a person is asked a question."""
     _MAY_WRITE.clear()
-    # Wait for the end of a record that is being written, but not for a reader who reads nothing.
+    # Wait until the current record is written, but only briefly, because the reader of standard error may be stuck.
     is_held = _WRITING.acquire(timeout=FLUSH_SECONDS)
     try:
         yield

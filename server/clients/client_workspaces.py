@@ -164,7 +164,7 @@ class WorkspacePolicy:
 
 
 def _why_too_broad(folder: str) -> str:
-    """Return why a folder is a workspace only if the operator names it, as a description; empty if it may be one."""
+    """Describe a folder that is too broad to be a workspace unless the operator names it; empty for other folders."""
     home = os.path.realpath(Path.home())
     if folder == os.path.dirname(folder):
         return "the root of the file system"

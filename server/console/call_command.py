@@ -56,7 +56,7 @@ class RawArguments:
         return {**self.whole, **self.pairs}
 
     def typed(self, schema: Mapping[str, Any]) -> dict[str, Any]:
-        """Return all arguments, with the pairs as JSON where the tool's schema allows no string."""
+        """Return all arguments, with the pairs parsed as JSON where the tool's schema allows no string."""
         properties, definitions = as_mapping(schema.get("properties")), as_mapping(schema.get("$defs"))
         return {
             **self.whole,
@@ -101,12 +101,12 @@ def read_arguments(pairs: Sequence[str], as_json: str | None) -> RawArguments:
 def _value(text: str, schema: Json, definitions: Json) -> Any:
     """Return the text if its property may be a string, and otherwise the JSON value that it stands for, if any."""
 
-    def resolved(option: Any) -> Json:
+    def resolve(option: Any) -> Json:
         name = str(as_mapping(option).get("$ref")).removeprefix("#/$defs/")
         return as_mapping(definitions.get(name, option))
 
-    schema = resolved(schema)
-    options = [schema, *map(resolved, [*as_list(schema.get("anyOf")), *as_list(schema.get("oneOf"))])]
+    schema = resolve(schema)
+    options = [schema, *map(resolve, [*as_list(schema.get("anyOf")), *as_list(schema.get("oneOf"))])]
     kinds = [kind for option in options for kind in [*as_list(option.get("type")), option.get("type")] if kind]
     if "string" in kinds or not (kinds or options[1:] or "$ref" in schema):
         return text
@@ -117,7 +117,7 @@ def _value(text: str, schema: Json, definitions: Json) -> Any:
 
 
 def _json(text: str) -> Any:
-    """Parse JSON, without the numbers and lone surrogates that only Python accepts and no message can contain."""
+    """Parse JSON. Raises a `ValueError` for NaN, infinities and lone surrogates, which no message can contain."""
     value = json.loads(text)
     json.dumps(value, ensure_ascii=False, allow_nan=False).encode()
     return value
@@ -182,8 +182,10 @@ async def _arguments(app: App, tool: str, raw_arguments: RawArguments, spinner: 
     if app.registry.find(tool) is None and (discovery := app.custom_tools.discovery) is not None:
         spinner.text = "waiting for the custom tools"
         await discovery.finished.wait()
-    found = app.registry.find(tool)
-    return raw_arguments.as_text() if found is None or found.is_builtin else raw_arguments.typed(found.parameter_schema)
+    known_tool = app.registry.find(tool)
+    if known_tool is None or known_tool.is_builtin:
+        return raw_arguments.as_text()
+    return raw_arguments.typed(known_tool.parameter_schema)
 
 
 def _with_copied_output(result: Json) -> Json:
@@ -236,7 +238,7 @@ def _exit_code(result: Json) -> int:
 
 
 class TerminalOutbound:
-    """The person at the terminal as the client of a call: answers its questions, and sees its progress."""
+    """The client of a call: the person at the terminal, who answers its questions and sees its progress."""
 
     def __init__(self, spinner: Spinner, *, is_sure: bool) -> None:
         self.has_noted_refusal = False  # whether the user has been told that nobody can answer the question
@@ -249,7 +251,7 @@ class TerminalOutbound:
         async with self._turn:
             self.has_noted_refusal = not (self._is_sure or sys.stdin.isatty())
             try:
-                with held_log():  # before the line is erased, because a record is drawn together with it
+                with held_log():  # before the line is erased, because writing a record would draw it again
                     self._spinner.stop()
                     return await _ask(params or {}, is_sure=self._is_sure)
             except (AttributeError, KeyError, TypeError, ValueError):

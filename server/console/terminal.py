@@ -196,7 +196,7 @@ class Spinner:
             self._timer = asyncio.get_running_loop().call_at(self._due, self._show)
 
     def stop(self) -> None:
-        """Erase the line until `start`."""
+        """Erase the line. It appears again only after `start`."""
         if self._timer is not None:
             self._timer.cancel()
         if self._live is not None:
@@ -213,14 +213,14 @@ class Spinner:
         from rich.spinner import Spinner as Frames  # noqa: PLC0415
 
         out = console(sys.stderr)
-        out.soft_wrap = True  # rich would otherwise break the lines of other output at words
+        out.soft_wrap = True  # by default, Rich would wrap the lines of other output
         frames = Frames("dots" if "utf" in out.encoding else "line")
 
         def line() -> Text:
             text = visible(self.text.partition("\n")[0])
             return Text(f"{frames.render(out.get_time())} {text}", no_wrap=True, overflow="ellipsis")
 
-        # Rich would redirect standard output to standard error.
+        # By default, Rich would redirect standard output to standard error.
         self._live = Live(
             console=out, get_renderable=line, refresh_per_second=10, transient=True, redirect_stdout=False
         )

@@ -133,7 +133,7 @@ def _resolve_entry(
             left_out = sentences[0]
             problems = [f"{source}: {sentence}" for sentence in sentences]
         else:
-            _warn_of_oddities(entry, path, source_of, diagnostics)
+            _warn_of_likely_mistakes(entry, path, source_of, diagnostics)
     if left_out is not None:
         entry = original.model_copy(update={"enabled": False})
     problems = [f"{problem} The server {alias} is not used." for problem in problems[:MAX_ENTRY_PROBLEMS]]
@@ -155,7 +155,9 @@ def _why_switched_off(alias: str, name: str, settings: Settings, *, is_disabled:
     return None
 
 
-def _warn_of_oddities(entry: UpstreamSettings, path: KeyPath, source_of: SourceOf, diagnostics: Diagnostics) -> None:
+def _warn_of_likely_mistakes(
+    entry: UpstreamSettings, path: KeyPath, source_of: SourceOf, diagnostics: Diagnostics
+) -> None:
     for key in ("timeout", "connect_timeout", "list_timeout"):
         if (duration := getattr(entry, key)) < LIKELY_SECONDS:
             key_path, description = (*path, wire_name(key)), f"{duration} ms, but other clients use seconds"

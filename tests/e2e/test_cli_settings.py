@@ -405,7 +405,7 @@ def test_doctor_names_the_folder_to_trust_instead_of_saying_that_there_is_no_fil
 
 
 @pytest.mark.requirement("cli.doctor")
-def test_doctor_fails_if_an_unset_variable_or_an_entry_that_cannot_work_disables_something(home: Path) -> None:
+def test_doctor_fails_if_an_unset_variable_disables_something_or_an_entry_cannot_work(home: Path) -> None:
     content = {
         "mcpServers": {
             "docs": {"command": "$NOT_SET"},

@@ -24,7 +24,7 @@ from tests.terminals import at_terminal
 from tests.variants import one_in
 
 DENIES = [(b"[y/N]", b"n")]
-IMPORTS = {"PYTHONPATH": str(LAUNCHER.parent)}  # for a program that imports this project
+PROJECT_PATH = {"PYTHONPATH": str(LAUNCHER.parent)}  # with this, a program can import this project
 
 
 def run(*arguments: str, **options: Any) -> subprocess.CompletedProcess[str]:
@@ -84,7 +84,7 @@ def test_the_server_imports_no_terminal_libraries(tmp_path: Path) -> None:
 @pytest.mark.requirement("cli.output")
 def test_output_is_not_cut_at_the_width_of_a_narrow_terminal() -> None:
     program = "from server.console.terminal import *; show('[b]' * 100); show_table('ab', [['c' * 90, 'd']])"
-    code, output = at_terminal([sys.executable, "-c", program], environ=IMPORTS)
+    code, output = at_terminal([sys.executable, "-c", program], environ=PROJECT_PATH)
     assert code == 0
     assert output.startswith("[b]" * 100 + "\r\n")
     assert output.endswith("c" * 90 + "  d\r\n")
@@ -129,7 +129,7 @@ def test_always_is_offered_if_it_can_be_saved_and_never_for_the_session_only(roo
     assert json.loads(settings.read_text())["permissions"]["allow"] == [f"Edit(/{root})"]
 
 
-ASKING = """
+ASKING_PROGRAM = """
 import logging
 import anyio
 from server.administration.log import flush_log, start_log
@@ -157,14 +157,14 @@ flush_log()
     ['TerminalOutbound(Spinner(), is_sure=False).request, "elicitation/create", form', 'confirm, "Sure?", "failed"'],
     ids=["of a server", "of a command"],
 )
-def test_the_log_waits_for_an_answer(question: str) -> None:
-    program = ASKING.replace("QUESTION", question)
-    code, output = at_terminal([sys.executable, "-c", program], [(b"[y/N]", b"y")], environ=IMPORTS)
+def test_log_records_appear_only_after_the_answer_to_a_question(question: str) -> None:
+    program = ASKING_PROGRAM.replace("QUESTION", question)
+    code, output = at_terminal([sys.executable, "-c", program], [(b"[y/N]", b"y")], environ=PROJECT_PATH)
     assert code == 0, output
     assert output.index("meanwhile") > output.index("[y/N] y"), output
 
 
-HOLDING = """
+HOLDING_PROGRAM = """
 import io, logging, sys, threading
 from server.administration import log
 
@@ -189,7 +189,7 @@ with log.held_log():
 
 @pytest.mark.requirement("cli.question")
 def test_a_record_that_is_being_written_appears_before_the_question() -> None:
-    code, output = at_terminal([sys.executable, "-c", HOLDING], environ=IMPORTS)
+    code, output = at_terminal([sys.executable, "-c", HOLDING_PROGRAM], environ=PROJECT_PATH)
     assert code == 0, output
     assert output.index("a record") < output.index("a question"), output
 
@@ -213,12 +213,12 @@ def test_a_malformed_form_is_answered_with_an_error_and_the_call_goes_on(
 
 @pytest.mark.requirement("cli.spinner")
 def test_a_call_without_pairs_waits_only_once_for_its_server(root: Path, tmp_path: Path) -> None:
-    silent = {"command": sys.executable, "args": ["-c", "import sys; sys.stdin.read()"], "trust": True}
-    config = str(write_config(tmp_path, {"mcpServers": {"silent": silent}}))
+    entry = {"command": sys.executable, "args": ["-c", "import sys; sys.stdin.read()"], "trust": True}
+    config = str(write_config(tmp_path, {"mcpServers": {"silent": entry}}))
     call = command_line("call", "silent__do", "--arguments={}", "--workspace", str(root), "--config", config)
     code, output = at_terminal(call, [(b"waiting for silent", b"\x03")])
     assert code == 130, output
-    assert "waiting for silent__do" in output, "it waits for the schema first"
+    assert "waiting for silent__do" in output, "it waited for the schema first"
 
 
 @pytest.mark.requirement("cli.call")
@@ -237,7 +237,7 @@ def test_a_number_in_a_form_is_sent_as_a_number(era: str, root: Path, tmp_path: 
     assert '"size": 1.5' in output
 
 
-BLOCKED = """
+BLOCKED_PROGRAM = """
 import signal, socket
 import anyio
 from server.run_server import until_signal
@@ -262,7 +262,7 @@ except* KeyboardInterrupt:
 @pytest.mark.requirement("cli.interrupt")
 def test_a_second_ctrl_c_ends_a_command_whose_event_loop_is_blocked() -> None:
     presses = [(b"blocked", b"\x03"), (b"still blocked", b"\x03")]
-    code, output = at_terminal([sys.executable, "-c", BLOCKED], presses, environ=IMPORTS)
+    code, output = at_terminal([sys.executable, "-c", BLOCKED_PROGRAM], presses, environ=PROJECT_PATH)
     assert code == 0, output
     assert output.endswith("interrupted\r\n"), output
 
@@ -327,7 +327,7 @@ def test_a_failed_tool_and_an_absent_server_have_their_own_exit_codes(root: Path
 
 
 @pytest.mark.requirement("cli.call.types")
-def test_arguments_are_read_as_the_schema_says_that_the_server_lists(root: Path, tmp_path: Path) -> None:
+def test_arguments_are_read_according_to_the_schema_that_the_server_lists(root: Path, tmp_path: Path) -> None:
     schema = {
         "type": "object",
         "properties": {
@@ -378,7 +378,7 @@ def test_arguments_are_read_as_the_schema_says_that_the_server_lists(root: Path,
         ({"enum": ["1"]}, "1", "1"),
     ],
 )
-def test_a_value_is_json_only_where_its_property_cannot_be_a_string(
+def test_a_value_is_read_as_json_only_if_its_property_cannot_be_a_string(
     schema: dict[str, Any], text: str, value: object
 ) -> None:
     definitions = {"Word": {"type": "string"}, "Loop": {"$ref": "#/$defs/Loop"}}
@@ -526,7 +526,7 @@ def test_progress_is_shown_at_a_terminal_and_announced_once_in_a_pipe(root: Path
         assert "\x1b" not in plain.stdout + plain.stderr
 
 
-WAITING = """
+WAITING_PROGRAM = """
 import logging, sys
 import anyio
 from server.administration.log import flush_log, start_log
@@ -535,7 +535,7 @@ from server.console.terminal import Spinner
 async def wait():
     stderr = sys.stderr
     with Spinner("waiting for it"):
-        while sys.stderr is stderr:  # until the line is shown
+        while sys.stderr is stderr:  # the spinner replaces it when it appears
             await anyio.sleep(0.01)
         print("a result", flush=True)
         logging.warning("a record" + " word" * 40)
@@ -547,13 +547,13 @@ anyio.run(wait)
 
 
 @pytest.mark.requirement("cli.spinner")
-def test_the_log_appears_above_the_spinner_and_results_stay_on_standard_output(tmp_path: Path) -> None:
-    (tmp_path / "wait.py").write_text(WAITING)
+def test_log_records_appear_above_the_spinner_and_standard_output_has_only_the_result(tmp_path: Path) -> None:
+    (tmp_path / "wait.py").write_text(WAITING_PROGRAM)
     command = f"{sys.executable} {tmp_path}/wait.py > {tmp_path}/out"
-    code, output = at_terminal(["/bin/sh", "-c", command], environ=IMPORTS)
+    code, output = at_terminal(["/bin/sh", "-c", command], environ=PROJECT_PATH)
     assert code == 0, output
     assert f"\x1b[2Kcoretools-mcp: WARNING a record{' word' * 40}\r\n" in output, output
-    assert output.endswith("\x1b[2K"), "the line was not erased"
+    assert output.endswith("\x1b[2K"), "the spinner was not erased"
     assert (tmp_path / "out").read_text() == "a result\n"
 
 

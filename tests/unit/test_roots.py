@@ -44,16 +44,16 @@ def test_a_home_a_folder_above_it_and_the_root_folder_are_left_out_of_the_roots_
     home, project = root / "home", root / "home" / "project"
     project.mkdir(parents=True)
     monkeypatch.setenv("HOME", str(home))
-    broad = (str(home), str(root), "/")
-    for folder in broad:
+    broad_folders = (str(home), str(root), "/")
+    for folder in broad_folders:
         with pytest.raises(ToolError, match=f"'{folder}'.*--workspace") as error:
             policy().workspace(ClientRoots((folder,))).locate(str(home / "notes"))
         assert error.value.code is ToolErrorType.NO_WORKSPACE
         assert f"'{folder}'" in caplog.text
-    assert policy().workspace(ClientRoots((*broad, str(project)))).roots == (str(project),)
-    # An operator who names the folder has decided about it.
-    for named in (policy(home), policy(home, intersect=True), policy(root, intersect=True)):
-        assert named.workspace(ClientRoots((str(home),))).roots == (str(home),)
+    assert policy().workspace(ClientRoots((*broad_folders, str(project)))).roots == (str(project),)
+    # Such a folder may be the workspace if the operator names it, or a folder above it.
+    for operator_policy in (policy(home), policy(home, intersect=True), policy(root, intersect=True)):
+        assert operator_policy.workspace(ClientRoots((str(home),))).roots == (str(home),)
 
 
 @pytest.mark.requirement("roots.operator")

@@ -63,7 +63,7 @@ logger = logging.getLogger(__name__)
 PROGRESS_AFTER_SECONDS = 0.2  # calls that finish sooner report no progress
 REPORT_GAP_SECONDS = 0.03  # pause between the last report and the result, which some clients would otherwise reorder
 # Codes of errors that a call may have because a workspace folder no longer exists
-_OF_MISSING_FOLDERS = {
+_MISSING_FOLDER_CODES = {
     ToolErrorType.FILE_NOT_FOUND,
     ToolErrorType.SEARCH_PATH_NOT_FOUND,
     ToolErrorType.GREP_EXECUTION_ERROR,
@@ -217,7 +217,7 @@ class ToolRunner:
 
 async def _cause_of(error: ToolError, context: ToolContext) -> ToolError:
     """Return the error to report: if the only workspace folder is gone, this is why nothing was found."""
-    if error.code in _OF_MISSING_FOLDERS and len(context.workspace.roots) == 1:
+    if error.code in _MISSING_FOLDER_CODES and len(context.workspace.roots) == 1:
         try:
             await run_blocking(context.signal, partial(context.workspace.require_root, *context.workspace.roots))
         except ToolError as cause:

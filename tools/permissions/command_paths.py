@@ -182,7 +182,7 @@ class CommandPaths:
         return [] if remote is None or folder is None or is_elsewhere else local_remotes(folder, remote)
 
     def has_package_program(self, folder: str | None, name: str) -> bool:
-        """Return True if a package with this program is installed in a folder of the workspace, or above it there."""
+        """Return True if a package with this program is installed in a folder, or above it within the workspace."""
         place = self.absolute(".", folder)
         while place is not None and is_inside(place, self._roots):
             if os.path.exists(os.path.join(place, "node_modules", ".bin", name)):

@@ -775,7 +775,7 @@ def allowed_reading(rules: Rules, home: str) -> Iterator[str]:
 def _scope_of(command: SimpleCommand) -> str:
     """Return the first words of the rule that would allow a simple command and similar ones; empty without such a rule.
 
-    If no rule allows most subcommands of a git command (`git worktree`), the rule is only about one that reads.
+    If rules cannot allow most subcommands of a git command (`git worktree`), the rule names only one that reads.
     """
     scope = first_words(command.words)
     if scope not in {f"git {name}" for name in _GIT_CHANGES_SETTINGS}:

@@ -132,7 +132,7 @@ class SharedLogins:
         if row.version != ABSENT and row.value is None:
             raise TokenStoreError(
                 "The authorization server of a client in the store (store.url) cannot be decrypted with "
-                "http.stateKeys, or is damaged: set oauth.issuer of its entry."
+                "http.stateKeys, or is damaged: set oauth.issuer in the server's entry."
             )
         await self._access(self._issuers.seal_again(key, row))
         return row.value

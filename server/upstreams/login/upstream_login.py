@@ -454,7 +454,7 @@ class Login:
         return settings_client if settings_client is not None and is_same else stored_client
 
     async def _claim_issuer(self, server: AuthorizationServer, record: StoredLogin | None) -> None:
-        """Check an authorization server before it gets the client of the settings: an upstream could name any server.
+        """Check an authorization server before it gets the client's secret: an upstream could name any server.
 
         `oauth.issuer` decides. Without it, the first authorization server is the only one for this upstream and client,
         for all principals, and also after a logout.
@@ -583,7 +583,7 @@ class Login:
 
     @asynccontextmanager
     async def _lock(self, owner: str | None = None) -> AsyncGenerator[None]:
-        """Keep other processes from renewing this login, or from what else they do with the lock of `owner`."""
+        """Keep other processes from renewing this login, or from what they lock under the same `owner`."""
         owner = self.principal if owner is None else owner
         deadline = anyio.current_time() + TURN_SECONDS
         release: Release | None = None

@@ -283,7 +283,7 @@ class ResourceSubscriptions:
             subscription.watchers += 1
 
     def unwatch(self, uri: str, watchers: int = 1) -> None:
-        """Remove watchers in the session's tasks, because a watcher's own task could be cancelled early."""
+        """Remove watchers in a task of the session, because a watcher's own task could be cancelled early."""
         if not self._session.lost.is_set():
             self._session.tasks.start_soon(self._remove, uri, watchers)
 

@@ -109,7 +109,7 @@ class CarefulTransport(httpx2.AsyncBaseTransport):
         self, on_doubt: Callable[[], None], login: Credentials | None = None, *, by_proxy: bool = True
     ) -> None:
         self.secrets = SentSecrets()
-        self._tokens = SentSecrets()  # only those of the login, which its client does not know
+        self._tokens = SentSecrets()  # only the login's tokens, which the client does not know
         self.on_doubt = on_doubt
         self._login = login
         self._by_proxy = by_proxy

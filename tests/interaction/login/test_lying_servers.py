@@ -261,7 +261,7 @@ async def test_the_secret_of_an_entry_goes_to_one_authorization_server_alone(
 
 @pytest.mark.requirement("login.issuer")
 @pytest.mark.parametrize("grant", ["authorization-code", "client-credentials"])
-async def test_after_a_logout_and_for_another_person_the_secret_goes_to_the_same_authorization_server(
+async def test_after_a_logout_and_for_another_person_only_oauth_issuer_moves_the_secret_to_another_authorization_server(
     grant: str, tmp_path: Path, start_liar: Callable[..., Liar]
 ) -> None:
     liar, thief = start_liar("echo"), start_liar()
@@ -281,7 +281,7 @@ async def test_after_a_logout_and_for_another_person_the_secret_goes_to_the_same
     scene.entry["oauth"]["issuer"] = thief.base
     await scene.log_in()
     assert "TOP-SECRET" in thief.token_requests[0]
-    # From then on, the new one is the only one, also without the setting.
+    # From then on, only the new authorization server gets the secret, even without the setting.
     del scene.entry["oauth"]["issuer"]
     assert (await scene.run("logout", ALIAS)).returncode == 0
     liar.overrides, count = {}, len(liar.token_requests)

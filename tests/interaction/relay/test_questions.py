@@ -216,7 +216,7 @@ CAN_ASK = ("tools/call", "resources/read", "prompts/get")
 
 @pytest.mark.requirement("relay.raw_questions")
 @by_eras
-async def test_a_result_that_the_upstreams_revision_does_not_have_reaches_no_client(
+async def test_a_result_of_an_unexpected_type_reaches_no_client_and_a_complete_one_has_no_fields_of_a_question(
     client_era: str, upstream_era: str, tmp_path: Path
 ) -> None:
     complete: Json = {**FORGED_QUESTION, "resultType": "complete"}
@@ -265,7 +265,7 @@ async def test_a_result_that_the_upstreams_revision_does_not_have_reaches_no_cli
 
 @pytest.mark.requirement("relay.raw_questions")
 @pytest.mark.parametrize("client_era", ["handshake", "modern"])
-async def test_a_request_of_a_2026_upstream_is_refused_and_its_call_is_sent_once(
+async def test_a_request_of_a_2026_upstream_during_a_call_is_refused_and_the_call_is_sent_once(
     client_era: str, tmp_path: Path
 ) -> None:
     tale = tmp_path / "tale"

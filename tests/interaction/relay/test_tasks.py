@@ -831,10 +831,10 @@ async def test_a_task_with_an_invalid_id_is_refused_and_invalid_times_are_passed
             assert (await client.request("tasks/get", {"taskId": task_id}))["pollIntervalMs"] == odd_value
         await client.items_by_name("resources")
         error = await refusal_error(client, "resources/read", {"uri": "test://text"})
-        assert "of a type that" in error["message"]
+        assert "its result is of a type that" in error["message"]
     entry = {**STDIO_ENTRY, "args": forked([PEER, "old"])}
     async with task_client(tmp_path, entry) as client:
-        assert "of a type that" in (await client.call("up__manual", arguments))["content"][0]["text"]
+        assert "its result is of a type that" in (await client.call("up__manual", arguments))["content"][0]["text"]
         assert EXTENSION not in (await client.request("server/discover"))["capabilities"]["extensions"]
 
 
@@ -973,7 +973,7 @@ async def test_a_long_result_of_a_task_is_shortened_and_saved_like_that_of_a_cal
 
 @pytest.mark.requirement("tasks.followed")
 @by_client
-async def test_a_task_that_failed_without_a_valid_error_has_one_with_a_message(
+async def test_a_task_that_failed_without_a_valid_error_gets_one_with_a_message(
     era: str, entries: dict[str, Json], tmp_path: Path
 ) -> None:
     async with proxy_client(tmp_path, {"up": entries["stdio"]}, era, capabilities=ALL) as client:

@@ -101,18 +101,18 @@ async def test_the_restrictions_of_a_file_that_disappears_stay_and_the_log_says_
     user_file = tmp_path / "home/.config/coretools-mcp/settings.json"
     write(user_file, restriction)
     async with aclosing(new_settings(load_settings([], {}, environ), LOOK_SECONDS)) as changes:
-        found: list[SettingsReport] = []
+        reports: list[SettingsReport] = []
 
         async def read() -> None:
-            found.append(await next_settings(changes))
+            reports.append(await next_settings(changes))
 
         async with anyio.create_task_group() as group:
             group.start_soon(read)
             user_file.parent.rename(tmp_path / "moved")
             await until(lambda: "this file is now missing" in caplog.text)
-            assert found == []
+            assert reports == []
             write(user_file, {"permissions": {"deny": ["Bash"]}})
-        assert [*found[0].settings.permissions.deny] == ["Bash"]
+        assert [*reports[0].settings.permissions.deny] == ["Bash"]
 
 
 @pytest.mark.requirement("settings.live.watch")

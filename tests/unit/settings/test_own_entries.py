@@ -98,7 +98,7 @@ def test_this_servers_address_among_the_arguments_is_found_with_every_form_of_co
 
 @pytest.mark.requirement("install.own")
 @pytest.mark.parametrize(("command", "args"), OTHERS)
-def test_a_command_that_only_names_a_folder_or_an_address_like_this_program_is_another_program(
+def test_a_command_in_which_only_a_folder_or_an_address_has_the_name_of_this_program_is_another_program(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, command: str, args: list[str]
 ) -> None:
     monkeypatch.setenv("HOME", str(tmp_path))
@@ -110,7 +110,9 @@ def test_a_command_that_only_names_a_folder_or_an_address_like_this_program_is_a
 
 
 @pytest.mark.requirement("install.own")
-def test_a_folder_like_this_program_does_not_hide_the_program(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_folder_with_the_name_of_this_program_does_not_hide_the_program(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     (tmp_path / "coretools-mcp").mkdir()
     monkeypatch.chdir(tmp_path)
     assert is_own({"command": "coretools-mcp"}, [])

@@ -24,7 +24,7 @@ def load(file: Path, content: Mapping[str, Any], **environ: str) -> SettingsRepo
 
 
 def problem_of(file: Path, entry: Mapping[str, Any], **environ: str) -> str:
-    """Return why the entry is left out; another one and the rules beside it stay."""
+    """Return why the entry is left out, after checking that another entry and the rules stay."""
     servers = {"a": entry, "b": {"command": "y"}}
     report = load(file, {"mcpServers": servers, "permissions": {"deny": ["mcp__a"]}}, **environ)
     assert list(report.upstreams) == ["b"]

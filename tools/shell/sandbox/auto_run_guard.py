@@ -75,7 +75,7 @@ class AutoRunPaths:
     read_only: list[str] = field(default_factory=list[str])  # files and folders that cannot be changed
     paths: set[str] = field(default_factory=set[str])  # every existing auto-run path, including symlinks
     unlistable: list[str] = field(default_factory=list[str])  # folders that cannot be listed
-    named: set[str] = field(default_factory=set[str])  # the paths among `paths` that git's settings name
+    named_by_git: set[str] = field(default_factory=set[str])  # the paths among `paths` that git's settings name
 
 
 class _GuardedFolder(NamedTuple):
@@ -138,7 +138,7 @@ class AutoRunScanner:
             return folder.subfolders
 
         if all(os.path.lexists(os.path.join(root, name)) for name in ("HEAD", "objects", "refs")):
-            add_repository(root)  # a store outside of its work tree, or a repository without one
+            add_repository(root)  # a git folder outside its work tree, or a repository without a work tree
         queue = deque([(root, 0)])
         scanned: set[str] = set()
         while queue and len(scanned) < FOLDERS:
@@ -155,7 +155,7 @@ class AutoRunScanner:
             for path in paths_named_by_settings(work_tree, root):
                 # If a symlink leads to the path, the path with all symlinks resolved is also named.
                 if os.path.lexists(path) and os.path.realpath(os.path.dirname(path)) == os.path.dirname(path):
-                    result.named.add(path)
+                    result.named_by_git.add(path)
                     add_paths((path,))
         return result
 
@@ -165,7 +165,7 @@ class AutoRunScanner:
             path
             for scan in scans
             for path in scan.paths
-            if path in scan.named or {*map(folded, path.split(os.sep))} & {REPOSITORY, *_IN_REPOSITORY}
+            if path in scan.named_by_git or {*map(folded, path.split(os.sep))} & {REPOSITORY, *_IN_REPOSITORY}
         ]
         return not any(state.may_have_created(path) for state in [*self.running_states] for path in git_paths)
 
