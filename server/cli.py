@@ -47,6 +47,8 @@ CALL_CODES = (
 
 def main(argv: Sequence[str] | None = None) -> int:
     command_line = list(sys.argv[1:] if argv is None else argv)
+    if not os.environ.get("HOME", "unset"):
+        del os.environ["HOME"]  # an empty variable would stand for `/`, so the real home folder would not be protected
     if command_line[:1] == ["help"]:
         command_line = [*command_line[1:], "--help"]
     elif command_line == ["version"]:

@@ -211,8 +211,11 @@ async def check_sandbox(app: App, findings: Findings) -> None:
     remedy = "apt install bubblewrap; in a container, allow user namespaces" if is_linux else ""
     roots = [real_path(root) for root in report.settings.workspace.roots or (working_folder() or os.sep,)]
     if status.failure is None and (owner := await THREADS.run(partial(foreign_owner, roots))) is not None:
-        text = f"a workspace folder belongs to user {owner}, and in the sandbox root has no rights to others' files"
-        findings.broken("sandbox", f"{text}: commands cannot change it", f"start the server as user {owner}")
+        text = (
+            f"a workspace folder belongs to user {owner}. In the sandbox, root may change only files of others that "
+            "everyone may change, and git refuses to work there"
+        )
+        findings.broken("sandbox", text, f"start the server as user {owner}")
     elif status.failure is None:
         findings.ok("sandbox", f"{status.program} works: commands run in the reading view or the working view")
     elif not await confinement.landlock_failure():

@@ -373,6 +373,21 @@ async def test_in_the_opened_store_of_a_worktree_git_works_but_hooks_and_setting
     assert "config.worktree" not in os.listdir(own)
 
 
+@pytest.mark.requirement("sandbox.ways")
+async def test_an_earlier_command_cannot_make_the_settings_of_an_opened_store_writable(place: Place) -> None:
+    store, worktree = place.ws / ".git", place.base / "linked"
+    git(place.ws, "worktree", "add", "-q", str(worktree))
+    place.ws, view = worktree, replace(WORKING, writable=(str(store),))
+    settings = (store / "config").read_text()
+    for parts in ("refs objects", "HEAD"):
+        await place.run(f"cd {store}; mv {parts} {worktree}", view)
+        changes = f"echo x >> {store}/config; echo x > {store}/hooks/post-commit"
+        result = await place.run(f"cd {worktree}; {changes}; mv {parts} {store}", view)
+        assert set(os.listdir(store)) >= {*parts.split(), "config"}, result
+    assert (store / "config").read_text() == settings
+    assert not (store / "hooks" / "post-commit").exists()
+
+
 @pytest.mark.requirement("sandbox.reading")
 async def test_git_sees_the_repository_that_it_works_in_and_no_other(place: Place) -> None:
     worktree = place.base / "linked"

@@ -57,6 +57,7 @@ class CommandPaths:
         self._workspace = workspace
         self._roots = workspace.roots
         self._home = home
+        self.real_home = real_path(home) if os.path.isabs(home) else home  # not absolute if this user has none
 
     @cached_property
     def named_paths(self) -> list[NamedPath]:
@@ -233,7 +234,7 @@ class CommandPaths:
 
         False for system folders, and for folders that contain the home folder or a workspace folder.
         """
-        is_too_much = any(contains(named_path.real_path, folder) for folder in (*self._roots, self._home))
+        is_too_much = any(contains(named_path.real_path, folder) for folder in (*self._roots, self.real_home))
         return not is_too_much and not is_inside(named_path.real_path, _SYSTEM_FOLDERS)
 
 

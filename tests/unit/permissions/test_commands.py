@@ -1242,6 +1242,34 @@ def test_the_question_about_git_opens_its_repository_and_the_folders_that_it_cre
 
 
 @pytest.mark.requirement("commands.views")
+def test_no_command_opens_the_whole_home_even_if_the_home_is_reached_by_a_link(copy: Path) -> None:
+    home, link = copy.parent, copy.parent.parent / f"{copy.parent.name}-link"
+    subprocess.run(["git", "init", "-q"], cwd=home, check=True)
+    link.symlink_to(home)
+    try:
+        for command in ("git add x", "cp x ..", f"cp x {link}"):
+            for name in (home, link):
+                view = judge(copy, command, home=name).view
+                assert view is not None
+                assert view.writable == (), (command, name)
+    finally:
+        link.unlink()
+
+
+@pytest.mark.requirement("commands.views")
+def test_what_a_rule_denies_outside_the_workspace_is_not_asked_about_and_not_opened(copy: Path) -> None:
+    other = copy.parent / "other"
+    other.mkdir()
+    subprocess.run(["git", "init", "-q"], cwd=other, check=True)
+    for rule in ("Edit", f"Edit(/{copy.parent}/**)"):
+        for command in ("git -C ../other add x", "cp src/a.py ../other"):
+            permission = judge(copy, command, deny=[rule])
+            assert permission.view is not None
+            assert (permission.view.writable, permission.view.kind) == ((), ViewKind.WORKING), (rule, command)
+            assert "outside" not in permission.reason, (rule, command)
+
+
+@pytest.mark.requirement("commands.views")
 def test_the_question_about_git_names_and_opens_a_store_that_refers_back_to_the_worktree_or_submodule(
     copy: Path,
 ) -> None:
@@ -1267,6 +1295,12 @@ def test_the_question_about_git_names_and_opens_a_store_that_refers_back_to_the_
             assert permission.view.writable == (str(base / store),)
             assert permission.dialog_view is not None
             assert permission.dialog_view.writable == ()
+    # A yes is also about the rules that ask about the store.
+    rule = f"Edit(/{base}/main/**)"
+    permission = judge(base / "tree", "git add x", home=base / "home", ask=[rule])
+    assert permission.reason.startswith(f"permissions.ask rule {rule}: it changes {base / 'main/.git'}; ")
+    assert permission.view is not None
+    assert permission.view.restrictions.read_only == ()
     # Anyone may write a `.git` file, so it opens only a store of git that refers back to this file.
     (base / "tree" / ".git").unlink()
     (base / "made").mkdir()

@@ -55,6 +55,7 @@ READ_BYTES = 256 * 1024  # longer settings files are not read
 COPIED_BYTES = 100_000_000  # maximum bytes to copy from a workspace to another file system
 COPIED_ENTRIES = 10_000  # maximum files and folders to copy
 _BARE = ({"HEAD", "objects", "refs"}, {"HEAD", "commondir"})  # names by which git recognises a repository
+_IN_STORE = ("objects", "refs", "config", "hooks")  # with `HEAD`, one of these is enough to protect a root as a store
 _STORES = ("objects", "refs", "logs")  # git's own data, which it does not execute
 _SETTINGS = ("config", "config.worktree")
 _SHARES = ("modules", "worktrees")  # folders in `.git` with the data of submodules and worktrees
@@ -137,8 +138,10 @@ class AutoRunScanner:
             result.unlistable += folder.unlistable
             return folder.subfolders
 
-        if all(os.path.lexists(os.path.join(root, name)) for name in ("HEAD", "objects", "refs")):
-            add_repository(root)  # a git folder outside its work tree, or a repository without a work tree
+        # A git folder outside its work tree, or without one. An earlier command may have moved parts of it.
+        present = {name for name in ("HEAD", *_IN_STORE) if os.path.lexists(os.path.join(root, name))}
+        if folded(os.path.basename(root)) == REPOSITORY or ("HEAD" in present and len(present) > 1):
+            add_repository(root)
         queue = deque([(root, 0)])
         scanned: set[str] = set()
         while queue and len(scanned) < FOLDERS:
