@@ -407,8 +407,9 @@ async def check_upstreams(app: App, findings: Findings) -> None:
         findings.absent(f"server {hidden_name.origin.alias}", str(hidden_name))
     for entry in app.live.report.entries:
         if entry.left_out is not None:
-            add = findings.broken if entry.lacks_variable or entry.problems else findings.absent
-            remedy = "coretools-mcp config check says what is wrong" if entry.problems else ""
+            is_bad = bool(entry.problems) and not entry.is_switched_off
+            add = findings.broken if entry.lacks_variable or is_bad else findings.absent
+            remedy = "coretools-mcp config check says what is wrong" if is_bad else ""
             remedy = HINT if entry.lacks_variable else remedy
             add(f"server {entry.alias}", f"not used: {entry.left_out}", remedy)
 

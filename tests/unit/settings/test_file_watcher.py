@@ -7,6 +7,7 @@ import os
 from collections.abc import AsyncGenerator
 from contextlib import aclosing, asynccontextmanager
 from pathlib import Path
+from typing import Any
 
 import anyio
 import pytest
@@ -85,11 +86,20 @@ async def test_a_file_that_appears_or_disappears_is_noticed(environ: dict[str, s
 
 
 @pytest.mark.requirement("settings.live.watch")
+@pytest.mark.parametrize(
+    "restriction",
+    [
+        {"permissions": {"deny": ["Read(.env)"]}},
+        {"tools": {"include": ["read_file"]}},
+        {"tools": {"profile": "core"}},
+        {"proxy": {"requirePins": True}},
+    ],
+)
 async def test_the_restrictions_of_a_file_that_disappears_stay_and_the_log_says_so(
-    environ: dict[str, str], tmp_path: Path, caplog: pytest.LogCaptureFixture
+    environ: dict[str, str], tmp_path: Path, caplog: pytest.LogCaptureFixture, restriction: dict[str, Any]
 ) -> None:
     user_file = tmp_path / "home/.config/coretools-mcp/settings.json"
-    write(user_file, {"permissions": {"deny": ["Read(.env)"]}})
+    write(user_file, restriction)
     async with aclosing(new_settings(load_settings([], {}, environ), LOOK_SECONDS)) as changes:
         reports: list[SettingsReport] = []
 
