@@ -168,6 +168,9 @@ def _serve(arguments: argparse.Namespace, watchdog: Watchdog) -> int:
 
 def _run(arguments: argparse.Namespace) -> int:
     """Run a terminal command. Its module is imported only here, and the SDK only if the settings are valid."""
+    raw = cast("io.TextIOWrapper[Any]", sys.stdout).buffer
+    if isinstance(raw, io.RawIOBase):  # with PYTHONUNBUFFERED, the rest of an incomplete write would be lost silently
+        sys.stdout = io.TextIOWrapper(io.BufferedWriter(raw), sys.stdout.encoding, line_buffering=True)
     # Escape characters that the terminal cannot encode, instead of failing.
     cast("io.TextIOWrapper[Any]", sys.stdout).reconfigure(errors="backslashreplace")
     from server.console.terminal import choose_colour  # noqa: PLC0415 - serve does not need it
@@ -196,7 +199,7 @@ def _run(arguments: argparse.Namespace) -> int:
             from server.console.tools_and_permissions import explain_call, read_call  # noqa: PLC0415
 
             tool, call_arguments = read_call(arguments.tool, arguments.pairs, arguments.arguments)
-            return explain_call(report, tool, call_arguments, as_json=arguments.json)
+            return explain_call(report, tool, call_arguments, arguments.principal, as_json=arguments.json)
         case "trust":
             from server.console import trust_command  # noqa: PLC0415
 
@@ -373,6 +376,7 @@ def _without_effect(arguments: argparse.Namespace) -> Iterator[tuple[str, str]]:
 
 CLIENTS = "claude-desktop, claude-code, cursor, vscode, gemini, qwen, codex, zed, windsurf, opencode, continue"
 MODES = ("plan", "default", "auto-edit", "yolo")
+PROFILES = ("none", "core", "full")
 READS_SETTINGS = frozenset(  # the commands that accept the general options about settings
     {"serve", "tools", "lock", "call", "permissions explain", "login", "logout", "changes", "undo", "doctor"}
     | {"config check", "config show"}
@@ -400,8 +404,8 @@ def _add_general(add: Callable[..., object], *, is_shared: bool, is_shown: bool)
         add("--settings", choices=("qwen", "gemini"), help="also read the settings of Qwen Code or Gemini CLI")
         add("--approval-mode", choices=MODES, help="how much may happen without a question")
         add("--no-builtin-tools", action="store_true", help="offer only the tools of other servers, and custom tools")
-        help_text = "which built-in tools to offer: core (files, search and commands) or full (the default)"
-        add("--profile", choices=("core", "full"), help=help_text)
+        help_text = "which built-in tools to offer: full (the default), core (files, search and commands) or none"
+        add("--profile", choices=PROFILES, help=help_text)
         for option, effect in (("--include-tools", "offer only"), ("--exclude-tools", "do not offer")):
             help_text = f"{effect} these tools, named as in permission rules (repeatable)"
             add(option, **several, metavar="NAME,...", help=help_text)
@@ -464,6 +468,8 @@ def command_parser() -> tuple[argparse.ArgumentParser, dict[str, _Parser]]:
     groups["permissions"] = group(top.add_parser("permissions", help=help_text, description=description))
     explain = command("permissions explain", "show what would be decided about a call, and why")
     explain("tool", metavar="CALL", help="the tool's name, or a call like 'Bash(git push)'")
+    help_text = "decide for this token of http.tokens, or this principal of http.oauth (default: you)"
+    explain("--as", dest="principal", default="", metavar="NAME", help=help_text)
     for add in (call, explain):
         add("pairs", nargs="*", default=[], metavar="key=value", help="the tool's arguments")
         help_text = "the arguments as a JSON object, @FILE or - (standard input); key=value pairs override its members"
@@ -490,7 +496,7 @@ def command_parser() -> tuple[argparse.ArgumentParser, dict[str, _Parser]]:
     help_text = "a folder that the tools may use (repeatable), for clients that do not say which folder is open"
     install("--workspace", action="append", default=[], metavar="DIR", help=help_text)
     help_text = "which built-in tools to offer: none (only upstream tools), core or full"
-    install("--profile", choices=("none", "core", "full"), help=help_text)
+    install("--profile", choices=PROFILES, help=help_text)
     install("--approval-mode", choices=MODES, help="how much may happen without a question")
     install("--print", action="store_true", help="print the entry without changing anything")
     help_text = "move the client's other servers into your settings, so that the client reaches them through this one"
@@ -551,7 +557,9 @@ def command_parser() -> tuple[argparse.ArgumentParser, dict[str, _Parser]]:
         add("--pid", type=int, help="the process ID of the running server, as status prints it")
     help_text = "check, show or change settings"
     groups["config"] = group(top.add_parser("config", help=help_text, description=f"{help_text.capitalize()}."))
-    add = command("config check", "report problems and warnings; exit code 1 for problems")
+    add = command(
+        "config check", "report problems and warnings; exit code 1 if the server would not start or cannot use an entry"
+    )
     add("file", nargs="?", metavar="FILE", help="another settings file, added to those of --config")
     show = command("config show", "show every value that is set, and where it is set; secrets are hidden")
     for add in (explain, tools, lock, changes, doctor, status, show):
@@ -623,8 +631,9 @@ def overrides_of(arguments: argparse.Namespace) -> Mapping[str, Any]:
         overrides["workspace"] = {"roots": [os.path.abspath(folder) for folder in arguments.workspace]}
     if arguments.approval_mode:
         overrides["approvalMode"] = arguments.approval_mode
-    tools: dict[str, Any] = {"builtIn": False} if arguments.no_builtin_tools else {}
-    tools |= {"profile": arguments.profile} if arguments.profile else {}
+    has_none = arguments.no_builtin_tools or arguments.profile == "none"
+    tools: dict[str, Any] = {"builtIn": False} if has_none else {}
+    tools |= {"profile": arguments.profile} if arguments.profile not in (None, "none") else {}
     for key, values in (("include", arguments.include_tools), ("exclude", arguments.exclude_tools)):
         tool_names = [name.strip() for text in values for name in text.split(",") if name.strip()]
         if tool_names:

@@ -27,7 +27,7 @@ from tools.contract.call_options import ApprovalMode
 from tools.contract.tool_results import FunctionCall
 from tools.files.workspace import Workspace
 from tools.machine.threads import THREADS
-from tools.permissions.permission_policy import ALL_RIGHTS, PermissionRequest
+from tools.permissions.permission_policy import ALL_RIGHTS, PermissionRequest, Rights
 from tools.permissions.tool_names import SHELL
 from tools.permissions.verdict import PLAN_MODE, Permission, Verdict
 
@@ -135,11 +135,11 @@ class RunningServer:
             entries += [(client.name, title, text) for title, text in await self.memory.read_all(context)]
         return entries
 
-    async def judge(self, call: FunctionCall) -> Judgement:
-        """Return the decision about a call from a stdio client without roots. The call does not run."""
+    async def judge(self, call: FunctionCall, rights: Rights = ALL_RIGHTS) -> Judgement:
+        """Return the decision about a call from a client without roots. The call does not run."""
         state = ClientState(STDIO_KEY, self.clients.approval_mode)
         scratch = self.clients.scratch(STDIO_KEY)[state.approval_mode is ApprovalMode.PLAN]
         params = {"arguments": call.arguments}
-        workspace = await self.contexts.workspace(ClientRoots(), (), ALL_RIGHTS, scratch, params)
-        context = ToolContext(workspace, self.contexts.limits, state, self.contexts.services)
+        workspace = await self.contexts.workspace(ClientRoots(), (), rights, scratch, params)
+        context = ToolContext(workspace, self.contexts.limits, state, self.contexts.services, rights=rights)
         return await self.runner.judge(self.live.registry.get_tool(call.name), call.arguments, context)

@@ -20,7 +20,8 @@ import anyio
 from server.administration.log import held_log
 from server.app import App
 from server.console import CALL_FAILED, CALL_REFUSED, CALL_UNAVAILABLE, CALL_USAGE, UsageError
-from server.console.terminal import DECISION, Spinner, diff_text, fill_in, is_consent, question_text, show
+from server.console.terminal import DECISION, Spinner, diff_text, fill_in, is_consent, question_text, says_yes, show
+from server.console.upstream_messages import quiet_log
 from server.protocol import json_rpc
 from server.protocol.json_rpc import Json, MCPError, as_list, as_mapping
 from server.protocol.request_table import McpConnection, RequestContext, display_name, our_name
@@ -29,8 +30,10 @@ from server.run_server import run_in_app
 from server.settings import SettingsReport
 from server.settings.load import read_settings
 from server.upstreams.connections.tool_owner import owner_of, wait_for_owner
+from tools.builtin.all_tools import builtin_tools
+from tools.builtin.skill import SkillTool
 from tools.contract.confirmation import Decision
-from tools.contract.display import visible
+from tools.contract.display import visible, visible_line
 from tools.contract.tool_errors import HOW_TO_LIST, ToolErrorType
 from tools.machine.threads import THREADS
 from tools.permissions.tool_names import BETWEEN
@@ -131,6 +134,7 @@ def make_call(tool: str, raw_arguments: RawArguments, report: SettingsReport, *,
     """
     if tool in SHELL_NAMES and raw_arguments.as_text().get("is_background") not in (None, False, "false"):
         raise UsageError("a background job would end with this call. Omit is_background to wait for the command.")
+    quiet_log(report.settings.log.level)  # the result says what failed
     spinner = Spinner()
     outbound = TerminalOutbound(spinner, is_sure=is_sure)
     capabilities: Json = {"elicitation": {"form": {}, "url": {}}}
@@ -153,7 +157,11 @@ def make_call(tool: str, raw_arguments: RawArguments, report: SettingsReport, *,
             return CALL_USAGE if error.code == json_rpc.INVALID_PARAMS else CALL_FAILED
         result = await THREADS.run(lambda: _with_copied_output(result))
         code = _exit_code(result)
-        if as_json or not (outbound.has_noted_refusal and code == CALL_REFUSED):
+        owner = owner_of(app.pool, tool)
+        if code in (CALL_REFUSED, CALL_UNAVAILABLE) and not as_json and owner is not None and owner.wants_login:
+            login = f"Run: {owner.login.command}" if owner.login is not None else ""
+            show(f"The server {owner.alias} needs a login. {login}")  # the result's words are for a model
+        elif as_json or not (outbound.has_noted_refusal and code == CALL_REFUSED):
             _show(result, as_json=as_json)
         return code
 
@@ -169,7 +177,15 @@ def _settings_for(tool: str, report: SettingsReport) -> SettingsReport:
     alias, between, _ = tool.partition(BETWEEN)
     if between and alias in report.upstreams:
         overrides["mcp"] = {"allowed": [alias]}
+    elif report.settings.tools.built_in and tool in _needs_no_server():
+        overrides["mcp"] = {"allowed": []}
     return read_settings(replace(inputs, overrides=overrides))
+
+
+def _needs_no_server() -> set[str]:
+    """Return the names of the built-in tools, except that of skills, because servers have some too."""
+    own_tools = [own for own in builtin_tools() if not isinstance(own, SkillTool)]
+    return {name for own in own_tools for name in (own.name, *own.aliases)}
 
 
 async def _arguments(app: App, tool: str, raw_arguments: RawArguments, spinner: Spinner) -> Json:
@@ -270,11 +286,13 @@ class TerminalOutbound:
 
 async def _ask(params: Json, *, is_sure: bool) -> Json:
     message, schema = str(params.get("message")), as_mapping(params.get("requestedSchema"))
-    if params.get("mode") == "url":
-        if not sys.stdin.isatty():
-            raise MCPError(json_rpc.INVALID_REQUEST, "Nobody can open an address here.")
-        show(question_text(message), f"Open this address in a browser: {params.get('url')}", stream=sys.stderr)
-        return {"action": "accept"}
+    if params.get("mode") == "url":  # consent to the call, as with --yes, is no consent to what the page asks
+        address = visible_line(str(params.get("url")))
+        show(question_text(message), f"To agree, open this address in a browser: {address}", stream=sys.stderr)
+        if sys.stdin.isatty():
+            return {"action": "accept" if await says_yes("Continue with this address?") else "decline"}
+        show("Nobody can answer here (standard input is not a terminal), so this is declined.", stream=sys.stderr)
+        return {"action": "decline"}
     if is_sure and is_consent(schema):
         return {"action": "accept", "content": {DECISION: Decision.ONCE.value}}
     if not sys.stdin.isatty():

@@ -310,6 +310,9 @@ def read_servers(path: str, client: ClientConfig | None, diagnostics: Diagnostic
         servers = value_at(data, place)
         if isinstance(servers, dict):
             entries = cast("Tree", servers).items()
+            for name, entry in entries:
+                if not isinstance(entry, dict):
+                    diagnostics.warn(path, f"{dotted((name,))} is not an object, so it was skipped.")
             return {
                 name: _convert_entry(name, cast("Tree", entry), key_map, path, client, diagnostics)
                 for name, entry in entries

@@ -16,7 +16,8 @@ import re
 import sys
 from collections.abc import Container, Mapping, Sequence
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any, Literal, Self, TextIO
+from datetime import date, datetime
+from typing import TYPE_CHECKING, Any, Literal, Self, TextIO, cast
 from urllib.parse import quote
 
 import anyio
@@ -344,29 +345,86 @@ async def _value(field: Mapping[str, Any], *, is_required: bool) -> Any:
     title = visible_line(str(field.get("title", "")))
     description = visible_line(str(field.get("description", "")))
     sys.stderr.write(f"\n{title}: {description}\n" if description else "")
+    default = field.get("default")
     if field.get("type") == "boolean":
-        return await says_yes(title)
+        key = await read_key(f"{title} [{'Y/n' if default is True else 'y/N'}] ", "yn", "y" if default is True else "n")
+        sys.stderr.write(f"{key}\n")
+        return key == "y"
+    has_default = default not in (None, "", []) and _is_valid(default, field)
     choices = _choices(field)
     if not choices:
+        limits = "" if field.keys().isdisjoint(("minimum", "maximum", "format")) else f" ({_expected(field)})"
+        default_text = f" [{visible_line(str(default))}]" if has_default else ""
         while True:
-            line = await _line(f"{title}: ")
-            if line or not is_required:
-                with suppress(ValueError, OverflowError):
-                    return _typed(line, field.get("type"))
+            line = await _line(f"{title}{limits}{default_text}: ")
+            if not line and (has_default or not is_required):
+                return default if has_default else line
+            with suppress(ValueError, OverflowError):
+                if line and _is_valid(value := _typed(line, field.get("type")), field):
+                    return value
+            sys.stderr.write(f"The answer must be {_expected(field)}.\n" if line else "This needs an answer.\n")
     for number, (_, choice_title) in enumerate(choices, start=1):
         sys.stderr.write(f"  {number}  {visible_line(choice_title)}\n")
     several = field.get("type") == "array"
-    prompt = f"{title} [1-{len(choices)}{', several separated by commas' if several else ''}]: "
+    defaults = cast("list[Any]", default if isinstance(default, list) else [default]) if has_default else []
+    numbers = [str(number) for number, (value, _) in enumerate(choices, start=1) if value in defaults]
+    default_text = f"; default {', '.join(numbers)}" if numbers else ""
+    prompt = f"{title} [1-{len(choices)}{', several separated by commas' if several else ''}{default_text}]: "
     by_word = {str(number): value for number, (value, _) in enumerate(choices, start=1)}
     by_word |= {value.casefold(): value for value, _ in choices}
     while True:
-        line = await _line(prompt)
+        line = await _line(prompt) or ",".join(numbers)
         words = [word.strip().casefold() for word in (line.split(",") if several else [line])]
         if all(word in by_word for word in words):
             values = [by_word[word] for word in dict.fromkeys(words)]
-            return values if several else values[0]
+            if not several or _is_valid(values, field):
+                return values if several else values[0]
         if not (line or is_required):
             return [None] if several else None
+        expected = _expected(field) if several else f"a number from 1 to {len(choices)}, or one of these words"
+        sys.stderr.write(f"The answer must be {expected}.\n" if line else "This needs an answer.\n")
+
+
+_FORMATS = {
+    "email": "an email address",
+    "uri": "a complete address such as https://example.org",
+    "date": "a date such as 2026-01-31",
+    "date-time": "a date and time such as 2026-01-31T12:00:00Z",
+}
+
+
+def _expected(field: Mapping[str, Any]) -> str:
+    """Return which answers to a field are valid, as the end of "must be ..."."""
+    kinds = {"integer": "a whole number", "number": "a number", "array": "some of these choices"}
+    kind = kinds.get(str(field.get("type"))) or _FORMATS.get(str(field.get("format")), "a text")
+    limits: list[str] = []
+    for suffix, unit in (("imum", ""), ("Length", " characters"), ("Items", " choices")):
+        bounds = (("at least", field.get(f"min{suffix}")), ("at most", field.get(f"max{suffix}")))
+        limits += [f"{word} {visible_line(str(bound))}{unit}" for word, bound in bounds if bound is not None]
+    return f"{kind}, {' and '.join(limits)}" if limits else kind
+
+
+def _is_valid(value: Any, field: Mapping[str, Any]) -> bool:
+    """Return whether a value is a valid answer. A pattern is left to the server, as matching could take forever."""
+    from jsonschema import Draft202012Validator  # noqa: PLC0415 - slow to import, and rarely needed
+
+    keys = ("type", "minimum", "maximum", "minLength", "maxLength", "minItems", "maxItems", "enum")
+    validator: Any = Draft202012Validator({key: field[key] for key in keys if key in field})
+    if not validator.is_valid(value):
+        return False
+    with suppress(ValueError):
+        match field.get("format"):
+            case "email":
+                return re.fullmatch(r"[^@\s]+@[^@\s]+", value) is not None
+            case "uri":
+                return re.fullmatch(r"[A-Za-z][A-Za-z0-9+.-]*:\S+", value) is not None
+            case "date":
+                return date.fromisoformat(value).isoformat() == value
+            case "date-time":
+                return datetime.fromisoformat(value).tzinfo is not None
+            case _:
+                return True
+    return False
 
 
 def _typed(line: str, kind: object) -> str | float:

@@ -18,7 +18,9 @@ from server.console.terminal import Spinner, note, show, show_json, show_table
 from server.console.upstream_messages import connect, quiet_log, show_failure
 from server.requests.wire_results import tool_to_wire
 from server.run_server import run_in_app, until_signal
-from server.settings import SettingsReport
+from server.settings import Settings, SettingsReport
+from server.settings.rule_names import did_you_mean
+from server.transports.configured_secrets import rights_for
 from server.upstreams.catalog.published_names import NameMap, Origin, full_name
 from server.upstreams.catalog.upstream_tool import DiscoveredMCPTool
 from server.upstreams.connections.tool_owner import owner_of
@@ -29,6 +31,7 @@ from tools.contract.call_options import ApprovalMode
 from tools.contract.display import visible, visible_line, without_gaps
 from tools.contract.tool_errors import ToolError
 from tools.contract.tool_results import FunctionCall
+from tools.permissions.permission_policy import ALL_RIGHTS, Rights
 from tools.permissions.tool_names import BETWEEN, FETCHING, GROUPS, SHELL, one_meaning
 from tools.permissions.verdict import Verdict
 
@@ -82,6 +85,8 @@ def show_tools(report: SettingsReport, *, as_json: bool) -> int:
         missing = [upstream for upstream in app.pool.upstreams if upstream.live_session is None]
         for upstream in missing:
             show_failure(f"upstream {upstream.alias}", upstream)
+        if missing and not all(upstream.wants_login for upstream in missing):
+            note("coretools-mcp doctor checks each server; coretools-mcp config disable NAME leaves one out")
         lock = catalog.lock
         if lock is not None and lock.problem:
             note(f"{visible_line(lock.path)}: {lock.why_closed}")
@@ -162,8 +167,12 @@ def read_call(tool: str, pairs: list[str], as_json: str | None) -> tuple[str, Ra
     return name, RawArguments({}, {parameter: text, **other_arguments})
 
 
-def explain_call(report: SettingsReport, name: str, raw_arguments: RawArguments, *, as_json: bool) -> int:
+def explain_call(
+    report: SettingsReport, name: str, raw_arguments: RawArguments, principal: str = "", *, as_json: bool
+) -> int:
     """Print what would be decided. Return exit code 1 if the call cannot be judged."""
+    quiet_log(report.settings.log.level)
+    rights = _rights_of(principal, report.settings) if principal else ALL_RIGHTS
 
     async def explain() -> int:
         app = App(report, "stdio")
@@ -180,7 +189,7 @@ def explain_call(report: SettingsReport, name: str, raw_arguments: RawArguments,
                     if BETWEEN not in name and name not in _CALLS:
                         hint = f" Did you mean {f'{similar_names}, or ' if similar_names else ''}'Bash({name})'?"
                     raise UsageError(f"there is no tool '{name}'.{hint} coretools-mcp tools lists the tools.")
-                judgement = await app.running_server.judge(FunctionCall(name, arguments))
+                judgement = await app.running_server.judge(FunctionCall(name, arguments), rights)
             except ToolError as error:
                 # If the server is unavailable, say so, because the tool may exist.
                 reason = error if owner is None or owner.live_session is not None else owner.unavailable()
@@ -206,6 +215,16 @@ def explain_call(report: SettingsReport, name: str, raw_arguments: RawArguments,
         return 0
 
     return anyio.run(until_signal, explain)
+
+
+def _rights_of(principal: str, settings: Settings) -> Rights:
+    http = settings.http
+    own = http.tokens.get(principal) or http.oauth.principals.get(principal)
+    if own is None:
+        hint = did_you_mean(principal, [*http.tokens, *http.oauth.principals])
+        raise UsageError(f"--as: neither http.tokens nor http.oauth.principals has '{principal}'.{hint}")
+    section = "http.tokens" if principal in http.tokens else "http.oauth.principals"
+    return rights_for(f"{section}.{principal}", own)
 
 
 def _as_text(judgement: Judgement) -> str:

@@ -33,9 +33,13 @@ async def connect(app: App, upstreams: Sequence[Upstream]) -> None:
     async def wait(upstream: Upstream) -> None:
         await upstream.known.wait()
         waiting_for.remove(upstream.alias)
-        spinner.text = f"waiting for {', '.join(waiting_for)}"
+        spinner.text = text()
 
-    with Spinner(f"waiting for {', '.join(waiting_for)}", announces=True) as spinner:
+    def text() -> str:
+        seconds = max((app.pool.by_alias[alias].entry.connect_timeout / 1000 for alias in waiting_for), default=0)
+        return f"waiting for {', '.join(waiting_for)} (at most {seconds:g} s to connect: connectTimeout)"
+
+    with Spinner(text(), announces=True) as spinner:
         app.start_upstreams()
         async with anyio.create_task_group() as group:
             for upstream in upstreams:
@@ -78,3 +82,5 @@ def show_failure(subject: str, upstream: Upstream) -> None:
     """Print to standard error why an upstream failed, with its last output."""
     note(f"{subject}: {upstream.status.state}: {failure_text(upstream)}")
     show(*(f"  its output: {line}" for line in last_output(upstream)), stream=sys.stderr)
+    if upstream.wants_login and upstream.login is not None:
+        show(f"  Run: {upstream.login.command}", stream=sys.stderr)

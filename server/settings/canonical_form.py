@@ -79,6 +79,14 @@ TRANSPORT_ALIASES: Mapping[str, str] = {"streamable-http": "http", "streamableHt
 MODE_ALIASES: Mapping[str, str] = {"auto_edit": "auto-edit", "autoEdit": "auto-edit"}
 _COMMAND_LINES = (("tools", "discoveryCommand"), ("tools", "callCommand"), ("mcp", "serverCommand"))
 """Keys whose value may be a whole command line in one string. That string is split as a shell would split it."""
+MEANT_KEYS: Mapping[str, str] = {
+    **dict.fromkeys(("disabledTools", "disabled_tools", "excludedTools"), "excludeTools"),
+    **dict.fromkeys(("enabledTools", "enabled_tools", "allowedTools"), "includeTools"),
+    "serverUrl": "url",
+    "http_headers": "headers",
+    "environment": "env",
+}
+"""Other clients' keys of servers, each with its key here: spelling alone could suggest the opposite."""
 MAX_SUGGESTIONS = 20  # after this many warnings, no similar key is suggested, because each lookup takes time
 
 
@@ -243,6 +251,11 @@ def _by_alias(layer: Layer, diagnostics: Diagnostics) -> Tree:
             if not isinstance(is_disabled, bool):
                 meaning = "it is the opposite of enabled"
                 diagnostics.warn(source, f"{display_path}.disabled must be true or false; {meaning}.")
+            if isinstance(is_disabled, bool) and cast("Tree", entry).get("enabled") is is_disabled:
+                message = (
+                    f"{display_path} has disabled and enabled, which contradict each other; the server is not used."
+                )
+                diagnostics.warn(source, message)
             if is_disabled is not False or "enabled" not in entry:
                 entry["enabled"] = not is_disabled if isinstance(is_disabled, bool) else is_disabled
         entries[alias], layer.names[alias] = entry, name
@@ -263,7 +276,8 @@ def _drop_unknown_keys(
 
                 by_lower = {key.lower(): key for key in keys}
                 matches = difflib.get_close_matches(name[:60].lower(), by_lower, n=1)
-                suggestion = f" Did you mean {dotted((*path, by_lower[matches[0]]))}?" if matches else ""
+                meant = MEANT_KEYS.get(name) or (by_lower[matches[0]] if matches else "")
+                suggestion = f" Did you mean {dotted((*path, meant))}?" if meant in keys else ""
             diagnostics.warn(source, f"{dotted(key_path)} is not a known key and is ignored.{suggestion}")
             continue
         for section_path, entry, subsection in keys[name].sections_in(data[name], key_path):

@@ -380,6 +380,23 @@ def test_explain_waits_only_for_the_server_of_the_tool_and_shows_its_state(home:
     assert "The server gone is unavailable (state failed: its command was not found)." in failure.stderr
 
 
+@pytest.mark.requirement("cli.explain")
+def test_explain_decides_for_a_token_with_its_own_rules(home: Path, project: Path) -> None:
+    tokens = {"ro": {"env": "TOKEN", "rules": {"deny": ["Bash"]}}}
+    write(settings_of(home), {"http": {"tokens": tokens}})
+    explain = ("permissions", "explain", "Bash(ls)", "--workspace", str(project))
+    assert run(home, *explain).stdout.startswith("allow: ")
+    assert "http.tokens.ro.rules.deny rule Bash" in run(home, *explain, "--as", "ro").stdout
+    failure = run(home, *explain, "--as", "r")
+    assert (failure.returncode, "Did you mean ro?" in failure.stderr) == (2, True)
+
+
+@pytest.mark.requirement("cli.tools")
+def test_profile_none_offers_no_built_in_tool_to_any_command(home: Path, project: Path) -> None:
+    tools = run(home, "tools", "--json", "--profile", "none", "--workspace", str(project))
+    assert json.loads(tools.stdout)["tools"] == []
+
+
 @pytest.mark.requirement("cli.doctor.settings")
 def test_doctor_reports_problems_with_the_settings_and_checks_the_rest(home: Path, tmp_path: Path) -> None:
     bad_file = write(tmp_path / "bad.json", {"limits": {"readLines": "many"}, "log": {"level": "loud"}})

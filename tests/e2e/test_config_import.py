@@ -348,6 +348,14 @@ def test_a_placeholder_ends_where_its_text_ends(home: Path) -> None:
     assert "not-here" not in result.stderr
 
 
+@pytest.mark.requirement("cli.import.usable")
+def test_an_entry_that_is_not_an_object_is_skipped_with_a_word(home: Path) -> None:
+    write(home / ".cursor/mcp.json", {"mcpServers": {"one": {"command": "x"}, "e": "str"}})
+    result = imported(home, "cursor")
+    assert list(servers_of(home)) == ["one"]
+    assert "e is not an object, so it was skipped." in result.stderr
+
+
 @pytest.mark.requirement("cli.import.own-files")
 @pytest.mark.parametrize(
     ("entry", "mode"),

@@ -518,7 +518,8 @@ def test_progress_is_shown_at_a_terminal_and_announced_once_in_a_pipe(root: Path
     options = ("--workspace", str(root), "--config", str(write_config(tmp_path, settings)))
     code, output = at_terminal(command_line("tools", *options))
     assert code == 1, output
-    assert "waiting for slow" in output
+    assert "waiting for slow (at most 3 s to connect: connectTimeout)" in output
+    assert "coretools-mcp config disable NAME leaves one out" in output
     for command, waits in (("tools", "waiting for slow"), ("lock", "waiting for slow"), ("doctor", "server slow")):
         plain = run(command, *options)
         assert plain.stderr.count(waits) == 1, plain.stderr

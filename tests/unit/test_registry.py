@@ -55,7 +55,13 @@ def test_a_tool_is_found_by_its_name_and_by_the_names_of_both_systems(
 
 @pytest.mark.requirement("protocol.unknown_tool")
 @pytest.mark.parametrize(
-    ("name", "first"), [("read_files", "read_file"), ("sh", "run_shell_command"), ("READFILE", "read_file")]
+    ("name", "first"),
+    [
+        ("read_files", "read_file"),
+        ("sh", "run_shell_command"),
+        ("READFILE", "read_file"),
+        ("read_m", "read_many_files"),
+    ],
 )
 def test_an_unknown_name_gets_up_to_three_suggestions_with_its_meaning_elsewhere_first(
     name: str, first: str, registry: ToolRegistry

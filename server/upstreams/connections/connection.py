@@ -275,7 +275,8 @@ class Upstream:
             self._retry_requested = anyio.Event()
             began = anyio.current_time()
             for transport in transports:
-                if await self._connect(transport, self.entry.connect_timeout / 1000 / len(transports), audience):
+                seconds = self.entry.connect_timeout / 1000 / len(transports)
+                if await self._connect(transport, seconds, audience, is_last=transport is transports[-1]):
                     transports, pause = [transport], FIRST_RETRY_SECONDS
                     is_refused = self.status.state is UpstreamState.NEEDS_AUTHENTICATION
                     is_crash = anyio.current_time() - began < CRASH_SECONDS and not is_refused
@@ -323,8 +324,8 @@ class Upstream:
     def _program_ended(self, end: ProgramEnd) -> None:
         self.status.program_end = end
 
-    async def _connect(self, transport: Transport, seconds: float, audience: Audience) -> bool:
-        """Run one connection until it ends. Returns whether it was established."""
+    async def _connect(self, transport: Transport, seconds: float, audience: Audience, *, is_last: bool) -> bool:
+        """Run one connection until it ends. Returns whether it was established; logs a failure if it `is_last`."""
         status = self.status
         status.change(UpstreamState.CONNECTING, status.problem)
         is_established = is_forgotten = False
@@ -383,7 +384,10 @@ class Upstream:
         finally:
             self.session, self.change_stream, self._was_forgotten = None, None, is_forgotten
         status.change(state, reason)
-        self.warn_once("is not available", reason)
+        if is_last or is_established:
+            self.warn_once("is not available", reason)
+        else:
+            self.log.info("upstream %s does not answer over %s: %s", self.alias, transport.name, reason)
         return is_established
 
     async def _read_all_lists(self, session: UpstreamSession) -> None:

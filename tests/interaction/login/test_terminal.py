@@ -153,3 +153,15 @@ async def test_a_server_may_be_named_as_the_settings_write_it(scene: Scene) -> N
     assert result.returncode == 0, result.stderr
     result = await scene.run("logout", "My Server")
     assert result.stdout == "Logged out of My-Server.\n"
+
+
+@pytest.mark.requirement("login.command")
+async def test_at_a_terminal_a_person_is_told_the_command_that_logs_in(scene: Scene) -> None:
+    call = await scene.run("call", ECHO, "text=x", "--yes")
+    assert call.returncode in (69, 77)
+    assert f"The server {ALIAS} needs a login. Run: coretools-mcp login {ALIAS}" in call.stdout
+    assert "continue without it" not in call.stdout + call.stderr
+    assert "WARNING" not in call.stderr
+    addition = await scene.run("config", "add", "crm", scene.entry["httpUrl"], "--yes")
+    assert addition.returncode == 1
+    assert "Run: coretools-mcp login crm" in addition.stderr

@@ -286,11 +286,15 @@ def test_a_key_cannot_break_a_line_of_the_log(environ: dict[str, str], file: Pat
 
 @pytest.mark.requirement("settings.keys")
 def test_unknown_keys_get_warnings_with_file_and_path_and_the_nearest_key(environ: dict[str, str], file: Path) -> None:
+    others_keys = {"command": "x", "disabledTools": [], "allowedTools": []}
     content: dict[str, Any] = {
         "mcpservers": {},
         "zzz": 1,
         "http": {"prot": 1},
-        "mcpServers": {"a": {"command": "x", "auth": {"clientSecret": "hunter2"}, "includetools": []}},
+        "mcpServers": {
+            "a": {"command": "x", "auth": {"clientSecret": "hunter2"}, "includetools": []},
+            "b": others_keys,
+        },
         "confirmation": {"time-out": 1},
     }
     report = load(file, content, environ)
@@ -302,6 +306,8 @@ def test_unknown_keys_get_warnings_with_file_and_path_and_the_nearest_key(enviro
             "http.prot is not a known key and is ignored. Did you mean http.port?",
             "mcpServers.a.auth is not a known key and is ignored. Did you mean mcpServers.a.oauth?",
             "mcpServers.a.includetools is not a known key and is ignored. Did you mean mcpServers.a.includeTools?",
+            "mcpServers.b.disabledTools is not a known key and is ignored. Did you mean mcpServers.b.excludeTools?",
+            "mcpServers.b.allowedTools is not a known key and is ignored. Did you mean mcpServers.b.includeTools?",
             "confirmation.time-out is not a known key and is ignored. Did you mean confirmation.timeout?",
         )
     )

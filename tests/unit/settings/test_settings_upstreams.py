@@ -171,7 +171,8 @@ def test_a_filter_with_an_unknown_server_and_one_that_allows_none_get_warnings(f
 def test_disabled_as_in_other_clients_leaves_a_server_out(file: Path, marks: dict[str, bool], is_used: bool) -> None:
     report = load(file, {"mcpServers": {"a": {"command": "x", **marks}}})
     assert (list(report.upstreams) == ["a"]) is is_used
-    assert report.warnings == ()
+    contradiction = "mcpServers.a has disabled and enabled, which contradict each other; the server is not used."
+    assert report.warnings == ((f"{file}: {contradiction}",) if "enabled" in marks else ())
 
 
 @pytest.mark.requirement("settings.alias")
