@@ -286,7 +286,7 @@ def test_a_key_cannot_break_a_line_of_the_log(environ: dict[str, str], file: Pat
 
 @pytest.mark.requirement("settings.keys")
 def test_unknown_keys_get_warnings_with_file_and_path_and_the_nearest_key(environ: dict[str, str], file: Path) -> None:
-    others_keys = {"command": "x", "disabledTools": [], "allowedTools": []}
+    others_keys: dict[str, Any] = {"command": "x", "disabledTools": [], "allowedTools": []}
     content: dict[str, Any] = {
         "mcpservers": {},
         "zzz": 1,
