@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from typing import NamedTuple
+from urllib.parse import unquote
 
 from tools.files.ignore_files import repository_of
 from tools.files.path_opener import Stamp, StampedCache, open_regular, stamp_of
@@ -282,9 +283,10 @@ def _read_named_paths(work_tree: str) -> _NamedBySettings:
                 files.append(os.path.normpath(os.path.join(os.path.dirname(path), value)))
                 pending.append(files[-1])
             elif name.startswith("remote.") and name.endswith((".url", ".pushurl")):
-                path_or_url = value.removeprefix("file://")
-                is_path = ":" not in path_or_url.partition("/")[0]
-                place = os.path.normpath(os.path.join(work_tree, path_or_url)) if is_path else None
+                if value.startswith("file://"):  # git ignores the host
+                    value = "/" + unquote(value.removeprefix("file://").partition("/")[2])  # noqa: PLW2901
+                is_path = ":" not in value.partition("/")[0]
+                place = os.path.normpath(os.path.join(work_tree, value)) if is_path else None
                 remotes.append((name.removeprefix("remote.").rpartition(".")[0], place))
             elif name.startswith("url."):
                 remotes.append(("", None))  # git may replace the URL of any remote

@@ -44,6 +44,7 @@ _ENDS_PROCESSES = (
     re.compile(r"\b(?:pkill|killall)\b"),
 )
 _WORK = re.compile(r"/var/tmp\b|\bTMPDIR\b")  # noqa: S108 - only matched in text
+_NO_REMOTE = re.compile(r"unable to create temporary object directory")  # what git says of a remote that is a folder
 _NO_REPOSITORY = re.compile(r"not a git repository", re.IGNORECASE)
 _NO_VARIABLE = re.compile(
     r"unbound|(?:not|n't|never) (?:be )?(?:set|defined|found|provided|given)|unset|undefined|missing|required|KeyError"
@@ -338,6 +339,11 @@ def _network_and_process_hints(command: FinishedCommand) -> list[str]:
     confined_command, text, request = command.running.confined_command, command.shown_output.text, command.request
     is_landlock = confined_command.engine is Engine.LANDLOCK
     hints: list[str] = []
+    if not command.request.view.is_asked and _NO_REMOTE.search(text):
+        hints.append(
+            "A rule rather than the user allowed the command. To request access to the folder of the remote, set "
+            'needs: "write"; the user may then be asked.'
+        )
     if confined_command.network is not Network.HOST and _NO_NETWORK.search(text):
         hints.append('Set needs: "network" to ask the user for network access.')
     elif confined_command.network is not Network.HOST and command.online_jobs and command.exit != ExitStatus(0, None):

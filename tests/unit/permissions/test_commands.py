@@ -476,6 +476,7 @@ def test_no_mode_gives_a_network_that_a_rule_denies(project: Path) -> None:
     [
         ("git push origin main", "?w+", True),
         ("cd src && git push -u origin", "?w+", True),
+        ("git push encoded", "?w+", True),
         ("git push inside", "?w", False),
         ("git fetch origin", "?w", False),
         ("git ls-remote origin", "?r+", True),
@@ -493,6 +494,7 @@ def test_a_remote_that_is_a_path_is_asked_about_as_a_path_and_not_as_the_network
     (copy / ".git").mkdir(exist_ok=True)
     remotes = {
         "origin": "../bare.git",
+        "encoded": f"file://localhost{copy.parent}/b%61re.git",
         "inside": "src",
         "web": "https://example.org/x.git",
         "helper": "ext::sh -c true",
