@@ -542,7 +542,7 @@ class _CommandPolicy:
             is_around = any(work_tree_above(root) not in (None, root) for root in self._roots)
             is_git = self._uses_git and not (is_hiding and is_around)
         else:
-            is_git = is_asked and changes_by_git_alone(self._text)
+            is_git = is_asked and changes_by_git_alone(self._text) and not self._paths.runs_private_hooks
         if question.widens_access and self._uses_git:
             seen += self._stores
         unresolved_paths = (

@@ -325,7 +325,7 @@ def _hints_about_protected_files(command: FinishedCommand, lines: Sequence[str],
             "execute or obey can be changed with write_file and edit, or by a command that names them, with consent."
         )
     hints = [hint]
-    if not request.view.is_git and changes_by_git_alone(read_command(request.command)):
+    if not (request.view.is_git or request.view.is_asked) and changes_by_git_alone(read_command(request.command)):
         hints.append(
             "Git can change such files too, if the user has agreed to a command that runs only git. Set needs: "
             '"write" to ask (but not in approval mode yolo). Check git status: git may have changed only some of the '
