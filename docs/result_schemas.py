@@ -1,6 +1,6 @@
-"""The JSON Schemas of structured results, by tool. They are documented in tools.md and never sent to clients.
+"""The JSON Schemas of structured results, by built-in tool. They are documented in tools.md and never sent to clients.
 
-A tool without a schema returns only text.
+A built-in tool without a schema returns no structured result.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from tools.shell.job_table import JobStatus
 _NOTES = {"type": "array", "items": {"type": "string"}, "description": "Further remarks."}
 _NEXT_OFFSET = {"type": ["integer", "null"], "description": "The offset of the next part."}
 
-# The properties for every tool that changes a file
+# The properties of the results of every tool that changes a file
 _CHANGE: dict[str, dict[str, Any]] = {
     "path": {"type": "string", "description": "Real path of the file."},
     "created": {"type": "boolean", "description": "The file did not exist before."},

@@ -47,6 +47,8 @@ CALL_CODES = (
 
 def main(argv: Sequence[str] | None = None) -> int:
     command_line = list(sys.argv[1:] if argv is None else argv)
+    if not os.environ.get("HOME", "unset"):
+        del os.environ["HOME"]  # an empty variable would stand for `/`, so the real home folder would not be protected
     if command_line[:1] == ["help"]:
         command_line = [*command_line[1:], "--help"]
     elif command_line == ["version"]:
@@ -549,7 +551,7 @@ def command_parser() -> tuple[argparse.ArgumentParser, dict[str, _Parser]]:
         add("--pid", type=int, help="the process ID of the running server, as status prints it")
     help_text = "check, show or change settings"
     groups["config"] = group(top.add_parser("config", help=help_text, description=f"{help_text.capitalize()}."))
-    add = command("config check", "report problems and warnings; exit code 1 if the server would not start")
+    add = command("config check", "report problems and warnings; exit code 1 for problems")
     add("file", nargs="?", metavar="FILE", help="another settings file, added to those of --config")
     show = command("config show", "show every value that is set, and where it is set; secrets are hidden")
     for add in (explain, tools, lock, changes, doctor, status, show):

@@ -8,6 +8,7 @@ import os
 import signal
 import sys
 from collections.abc import Awaitable, Callable
+from functools import partial
 from typing import TYPE_CHECKING, Literal
 
 import anyio
@@ -194,7 +195,7 @@ async def until_signal(work: Callable[[], Awaitable[int]]) -> int:
             stopped_by.append(number)
             group.cancel_scope.cancel()
 
-        group.start_soon(_stop_on_signal, stop)
+        group.start_soon(partial(_stop_on_signal, stop, may_interrupt=True))
         code = await work()
         group.cancel_scope.cancel()
     if signal.SIGINT in stopped_by:
@@ -202,15 +203,24 @@ async def until_signal(work: Callable[[], Awaitable[int]]) -> int:
     return 128 + stopped_by[0] if stopped_by else code
 
 
-async def _stop_on_signal(stop: Callable[[int], None]) -> None:
-    """Call `stop` on each SIGTERM or SIGINT: a second one must not kill this process before its children exit."""
+async def _stop_on_signal(stop: Callable[[int], None], *, may_interrupt: bool = False) -> None:
+    """Call `stop` on each SIGTERM or SIGINT: a second one must not kill this process before its children exit.
+
+    With `may_interrupt`, a SIGINT interrupts what keeps the event loop from handling an earlier signal, because no
+    watchdog ends this process.
+    """
     if os.name != "posix":
         return
     numbers = (signal.SIGTERM, signal.SIGINT)
     loop = asyncio.get_running_loop()
     signals: asyncio.Queue[int] = asyncio.Queue()
+    is_pending = False  # whether a signal has arrived that is not handled yet
 
     def catch(number: int, _frame: object) -> None:
+        nonlocal is_pending
+        if is_pending and may_interrupt and number == signal.SIGINT:
+            raise KeyboardInterrupt
+        is_pending = True
         loop.call_soon_threadsafe(signals.put_nowait, number)
 
     # The event loop's own handlers would take over the descriptor that reports signals to the watchdog.
@@ -219,6 +229,7 @@ async def _stop_on_signal(stop: Callable[[int], None]) -> None:
     try:
         while True:
             number = await signals.get()
+            is_pending = False
             logger.info("stopping on %s", signal.Signals(number).name)
             stop(number)
     finally:

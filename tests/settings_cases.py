@@ -25,7 +25,7 @@ def load(path: Path, content: str | Mapping[str, Any], environ: Mapping[str, str
 
 
 def refusal(path: Path, content: str | Mapping[str, Any], environ: Mapping[str, str]) -> str:
-    """Return why the server does not start, or else why servers in the settings cannot work, one problem a line."""
+    """Return why the settings cannot be used, or else why entries of servers are left out: one problem per line."""
     try:
         report = load(path, content, environ)
     except SettingsError as error:

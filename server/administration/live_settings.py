@@ -97,7 +97,7 @@ async def new_settings(report: SettingsReport, poll_seconds: float = POLL_SECOND
 
 
 # The sections in which changes take effect at once, except for `tools.builtIn`. In the other sections, only
-# `shell.env`, `proxy.prefix` and `web.search` do.
+# `shell.env`, `proxy.prefix`, `proxy.requirePins` and `web.search` do.
 LIVE = frozenset({"mcp_servers", "mcp", "permissions", "tools"})
 
 
@@ -183,7 +183,9 @@ def has_other_rules(previous: Settings, current: Settings) -> bool:
 
 def waiting_for_restart(previous: Settings, current: Settings) -> list[str]:
     shell = previous.shell.model_copy(update={"env": current.shell.env})
-    proxy = previous.proxy.model_copy(update={"prefix": current.proxy.prefix})  # copied into each upstream's entry
+    # These have an effect on each upstream's entry, and entries change at once.
+    proxy = {"prefix": current.proxy.prefix, "require_pins": current.proxy.require_pins}
+    proxy = previous.proxy.model_copy(update=proxy)
     web = previous.web.model_copy(update={"search": current.web.search})
     previous = previous.model_copy(update={"shell": shell, "proxy": proxy, "web": web})
     waiting = [

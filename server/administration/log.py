@@ -19,7 +19,7 @@ from tools.contract.display import visible, visible_line
 from tools.machine.process_limits import start_thread
 
 QUEUED_RECORDS = 1_000  # maximum number of records waiting to be written
-FLUSH_SECONDS = 0.5  # time limit for writing the last records when the process exits
+FLUSH_SECONDS = 0.5  # time limit for writing the last records when the process exits or the log is held
 HISTORY_LINES = 500  # maximum number of lines kept per upstream, and for the server itself
 HISTORY_CHARS = 2_000  # longer lines are truncated
 NOISY = ("mcp.client.stdio", "mcp.server.sse")  # these write a traceback for every malformed line from a peer
@@ -60,6 +60,7 @@ class LogHistory:
 HISTORY = LogHistory()
 _MAY_WRITE = threading.Event()  # cleared while the log is held
 _MAY_WRITE.set()
+_WRITING = threading.Lock()  # held while a record is written, and while the log is held
 
 
 class _QueueHandler(logging.Handler):
@@ -84,12 +85,13 @@ class _QueueHandler(logging.Handler):
     def _write(self) -> None:
         while True:
             line = self._lines.get()
-            _MAY_WRITE.wait()
+            _MAY_WRITE.wait()  # the lock alone is not enough, because this thread would take it again at once
             dropped_count, self._dropped = self._dropped, 0
             note = f"coretools-mcp: WARNING log records that were dropped: {dropped_count}\n" if dropped_count else ""
             try:
-                sys.stderr.write(f"{note}{line}\n")
-                sys.stderr.flush()
+                with _WRITING:
+                    sys.stderr.write(f"{note}{line}\n")
+                    sys.stderr.flush()
             except (OSError, ValueError):
                 return  # standard error no longer has a reader
             finally:
@@ -122,11 +124,15 @@ def start_log(level: str) -> None:
 
 @contextmanager
 def held_log() -> Generator[None]:
-    """Write no records until this context exits, such as while a question to a person is open."""
+    """Hold back all records until this context exits, for example while a person is asked a question."""
     _MAY_WRITE.clear()
+    # Wait until the current record is written, but only briefly, because the reader of standard error may be stuck.
+    is_held = _WRITING.acquire(timeout=FLUSH_SECONDS)
     try:
         yield
     finally:
+        if is_held:
+            _WRITING.release()
         _MAY_WRITE.set()
 
 

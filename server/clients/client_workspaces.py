@@ -9,7 +9,6 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import nullcontext, suppress
 from dataclasses import dataclass, field
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import anyio
@@ -19,7 +18,7 @@ from server.protocol.file_uris import UriRefusedError, path_of_uri
 from server.protocol.json_rpc import MCPError, as_mapping
 from server.protocol.request_table import RequestContext
 from server.settings.models import WorkspaceSettings
-from server.settings.settings_files import real_path
+from server.settings.settings_files import home_folder, real_path
 from tools.contract.tool_errors import ExhaustedError
 from tools.files.workspace import Forbidden, Scratch, Workspace, contains
 from tools.machine.threads import THREADS
@@ -164,11 +163,11 @@ class WorkspacePolicy:
 
 
 def _why_too_broad(folder: str) -> str:
-    """Return why a folder is a workspace only if the operator names it, as a description; empty if it may be one."""
-    home = os.path.realpath(Path.home())
+    """Describe a folder that is too broad to be a workspace unless the operator names it; empty for other folders."""
+    home = home_folder(os.environ)  # not absolute if this user has none
     if folder == os.path.dirname(folder):
         return "the root of the file system"
-    if contains(folder, home):
+    if os.path.isabs(home) and contains(folder, home := real_path(home)):
         return "your home folder" if folder == home else "a folder that contains your home folder"
     return ""
 

@@ -56,11 +56,11 @@ class RawArguments:
         return {**self.whole, **self.pairs}
 
     def typed(self, schema: Mapping[str, Any]) -> dict[str, Any]:
-        """Return all arguments, with the pairs as JSON where the tool's schema allows no string."""
-        properties = as_mapping(schema.get("properties"))
+        """Return all arguments, with the pairs parsed as JSON where the tool's schema allows no string."""
+        properties, definitions = as_mapping(schema.get("properties")), as_mapping(schema.get("$defs"))
         return {
             **self.whole,
-            **{key: _value(text, as_mapping(properties.get(key))) for key, text in self.pairs.items()},
+            **{key: _value(text, as_mapping(properties.get(key)), definitions) for key, text in self.pairs.items()},
         }
 
 
@@ -74,7 +74,7 @@ def read_arguments(pairs: Sequence[str], as_json: str | None) -> RawArguments:
                 text = sys.stdin.read()
             elif as_json.startswith("@"):
                 text = Path(as_json[1:]).read_text(encoding="utf-8")
-            whole = json.loads(text)
+            whole = _json(text)
         except OSError:
             raise UsageError(f"the file '{as_json[1:]}', given with --arguments, cannot be read.") from None
         except (ValueError, RecursionError):
@@ -98,16 +98,29 @@ def read_arguments(pairs: Sequence[str], as_json: str | None) -> RawArguments:
     return RawArguments(cast("Json", whole), texts)
 
 
-def _value(text: str, schema: Json) -> Any:
+def _value(text: str, schema: Json, definitions: Json) -> Any:
     """Return the text if its property may be a string, and otherwise the JSON value that it stands for, if any."""
-    options = [schema, *map(as_mapping, [*as_list(schema.get("anyOf")), *as_list(schema.get("oneOf"))])]
+
+    def resolve(option: Any) -> Json:
+        name = str(as_mapping(option).get("$ref")).removeprefix("#/$defs/")
+        return as_mapping(definitions.get(name, option))
+
+    schema = resolve(schema)
+    options = [schema, *map(resolve, [*as_list(schema.get("anyOf")), *as_list(schema.get("oneOf"))])]
     kinds = [kind for option in options for kind in [*as_list(option.get("type")), option.get("type")] if kind]
     if "string" in kinds or not (kinds or options[1:] or "$ref" in schema):
         return text
     try:
-        return json.loads(text)
+        return _json(text)
     except (ValueError, RecursionError):
         return text  # the tool's server says what it expects
+
+
+def _json(text: str) -> Any:
+    """Parse JSON. Raises a `ValueError` for NaN, infinities and lone surrogates, which no message can contain."""
+    value = json.loads(text)
+    json.dumps(value, ensure_ascii=False, allow_nan=False).encode()
+    return value
 
 
 def make_call(tool: str, raw_arguments: RawArguments, report: SettingsReport, *, is_sure: bool, as_json: bool) -> int:
@@ -161,14 +174,18 @@ def _settings_for(tool: str, report: SettingsReport) -> SettingsReport:
 
 async def _arguments(app: App, tool: str, raw_arguments: RawArguments, spinner: Spinner) -> Json:
     """Return the arguments as the tool expects them. Built-in tools convert strings themselves."""
+    if not raw_arguments.pairs:  # no schema is needed, and the call itself waits for its server
+        return raw_arguments.as_text()
     if (owner := owner_of(app.pool, tool)) is not None:
         spinner.text = f"waiting for {owner.alias}"
         await wait_for_owner(app.pool, tool, owner)
     if app.registry.find(tool) is None and (discovery := app.custom_tools.discovery) is not None:
         spinner.text = "waiting for the custom tools"
         await discovery.finished.wait()
-    found = app.registry.find(tool)
-    return raw_arguments.as_text() if found is None or found.is_builtin else raw_arguments.typed(found.parameter_schema)
+    known_tool = app.registry.find(tool)
+    if known_tool is None or known_tool.is_builtin:
+        return raw_arguments.as_text()
+    return raw_arguments.typed(known_tool.parameter_schema)
 
 
 def _with_copied_output(result: Json) -> Json:
@@ -187,7 +204,8 @@ def _with_copied_output(result: Json) -> Json:
 
 def _show(result: Json, *, as_json: bool) -> None:
     if as_json:
-        sys.stdout.write(json.dumps(result, ensure_ascii=False, indent=2) + "\n")
+        sent_result = json.loads(json_rpc.encoded(result))  # as other clients receive it, without NaN
+        sys.stdout.write(json.dumps(sent_result, ensure_ascii=False, indent=2) + "\n")
         return
     display = as_mapping(as_mapping(result.get("_meta")).get(DISPLAY_KEY))
     if diff := visible(str(display.get("fileDiff") or "")):
@@ -220,7 +238,7 @@ def _exit_code(result: Json) -> int:
 
 
 class TerminalOutbound:
-    """The person at the terminal as the client of a call: answers its questions, and sees its progress."""
+    """The client of a call: the person at the terminal, who answers its questions and sees its progress."""
 
     def __init__(self, spinner: Spinner, *, is_sure: bool) -> None:
         self.has_noted_refusal = False  # whether the user has been told that nobody can answer the question
@@ -232,10 +250,12 @@ class TerminalOutbound:
             raise MCPError(json_rpc.METHOD_NOT_FOUND, "Method not found")
         async with self._turn:
             self.has_noted_refusal = not (self._is_sure or sys.stdin.isatty())
-            self._spinner.stop()
             try:
-                with held_log():
+                with held_log():  # before the line is erased, because writing a record would draw it again
+                    self._spinner.stop()
                     return await _ask(params or {}, is_sure=self._is_sure)
+            except (AttributeError, KeyError, TypeError, ValueError):
+                raise MCPError(json_rpc.INVALID_PARAMS, "The form is malformed.") from None
             finally:
                 self._spinner.start()
 

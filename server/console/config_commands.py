@@ -88,7 +88,7 @@ def check(load: Callable[[], SettingsReport]) -> int:
         report = error.report if isinstance(error, UnusableSettingsError) else None
         problems, warnings = list(error.problems), error.warnings
     if report is not None:
-        problems += [problem for entry in report.entries for problem in entry.problems]
+        problems += [problem for entry in report.entries if not entry.is_switched_off for problem in entry.problems]
         warnings = (*(warning for warning in warnings if warning not in problems), *rule_problems(report))
     for problem in problems:
         show(marked("problem", "red", f": {visible_line(problem)}"))

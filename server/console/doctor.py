@@ -211,8 +211,11 @@ async def check_sandbox(app: App, findings: Findings) -> None:
     remedy = "apt install bubblewrap; in a container, allow user namespaces" if is_linux else ""
     roots = [real_path(root) for root in report.settings.workspace.roots or (working_folder() or os.sep,)]
     if status.failure is None and (owner := await THREADS.run(partial(foreign_owner, roots))) is not None:
-        text = f"a workspace folder belongs to user {owner}, and in the sandbox root has no rights to files of others"
-        findings.broken("sandbox", f"{text}: commands cannot change it", f"start the server as user {owner}")
+        text = (
+            f"a workspace folder belongs to user {owner}. In the sandbox, root may change only files of others that "
+            "everyone may change, and git refuses to work there"
+        )
+        findings.broken("sandbox", text, f"start the server as user {owner}")
     elif status.failure is None:
         findings.ok("sandbox", f"{status.program} works: commands run in the reading view or the working view")
     elif not await confinement.landlock_failure():
@@ -404,8 +407,9 @@ async def check_upstreams(app: App, findings: Findings) -> None:
         findings.absent(f"server {hidden_name.origin.alias}", str(hidden_name))
     for entry in app.live.report.entries:
         if entry.left_out is not None:
-            add = findings.broken if entry.lacks_variable or entry.problems else findings.absent
-            remedy = "coretools-mcp config check says what is wrong" if entry.problems else ""
+            is_bad = bool(entry.problems) and not entry.is_switched_off
+            add = findings.broken if entry.lacks_variable or is_bad else findings.absent
+            remedy = "coretools-mcp config check says what is wrong" if is_bad else ""
             remedy = HINT if entry.lacks_variable else remedy
             add(f"server {entry.alias}", f"not used: {entry.left_out}", remedy)
 

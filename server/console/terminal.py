@@ -10,6 +10,7 @@ import asyncio
 import html
 import io
 import json
+import math
 import os
 import re
 import sys
@@ -26,6 +27,7 @@ from rich.style import Style
 from rich.table import Table
 from rich.text import Text
 
+from server.administration.log import held_log
 from server.console import CommandFailure
 from server.questions.form import OTHER
 from tools.contract.confirmation import Decision
@@ -194,7 +196,7 @@ class Spinner:
             self._timer = asyncio.get_running_loop().call_at(self._due, self._show)
 
     def stop(self) -> None:
-        """Erase the line until `start`."""
+        """Erase the line. It appears again only after `start`."""
         if self._timer is not None:
             self._timer.cancel()
         if self._live is not None:
@@ -211,13 +213,14 @@ class Spinner:
         from rich.spinner import Spinner as Frames  # noqa: PLC0415
 
         out = console(sys.stderr)
+        out.soft_wrap = True  # by default, Rich would wrap the lines of other output
         frames = Frames("dots" if "utf" in out.encoding else "line")
 
         def line() -> Text:
             text = visible(self.text.partition("\n")[0])
             return Text(f"{frames.render(out.get_time())} {text}", no_wrap=True, overflow="ellipsis")
 
-        # Rich would redirect standard output to standard error.
+        # By default, Rich would redirect standard output to standard error.
         self._live = Live(
             console=out, get_renderable=line, refresh_per_second=10, transient=True, redirect_stdout=False
         )
@@ -277,7 +280,9 @@ async def confirm(question: str, failure: str) -> None:
     """Ask a question like `ask`, but let other tasks run during the wait."""
     if not sys.stdin.isatty():
         raise CommandFailure(f"{failure}: nobody can answer here (standard input is not a terminal). Use --yes.")
-    if not await says_yes(question):
+    with held_log():
+        is_sure = await says_yes(question)
+    if not is_sure:
         raise CommandFailure(f"{failure}.")
 
 
@@ -343,9 +348,11 @@ async def _value(field: Mapping[str, Any], *, is_required: bool) -> Any:
         return await says_yes(title)
     choices = _choices(field)
     if not choices:
-        while not (line := await _line(f"{title}: ")) and is_required:
-            pass
-        return line
+        while True:
+            line = await _line(f"{title}: ")
+            if line or not is_required:
+                with suppress(ValueError, OverflowError):
+                    return _typed(line, field.get("type"))
     for number, (_, choice_title) in enumerate(choices, start=1):
         sys.stderr.write(f"  {number}  {visible_line(choice_title)}\n")
     several = field.get("type") == "array"
@@ -360,6 +367,16 @@ async def _value(field: Mapping[str, Any], *, is_required: bool) -> Any:
             return values if several else values[0]
         if not (line or is_required):
             return [None] if several else None
+
+
+def _typed(line: str, kind: object) -> str | float:
+    """Return an answer in the type of its field; raise `ValueError` or `OverflowError` if it is not such a number."""
+    if not line or kind not in ("integer", "number"):
+        return line
+    number = int(line) if kind == "integer" else float(line)
+    if not math.isfinite(number):
+        raise ValueError
+    return number
 
 
 async def _line(prompt: str) -> str:

@@ -29,7 +29,8 @@ _OPEN = re.compile(r"accept|content-|user-agent|host$|connection$|mcp-|last-even
 
 
 class SentSecrets:
-    def __init__(self) -> None:
+    def __init__(self, max_remembered: int = _MAX_REMEMBERED) -> None:
+        self._max_remembered = max_remembered
         self._forms: dict[tuple[str, str], frozenset[str]] = {}  # keyed by header name (empty for an address) and value
 
     def learn(self, headers: Iterable[tuple[str, str]], *addresses: str) -> None:
@@ -40,7 +41,7 @@ class SentSecrets:
                 if forms is None:
                     forms = frozenset(chain.from_iterable(map(_encodings_of, _secrets_in(name, value))))
                 self._forms[name, value] = forms
-        while len(self._forms) > _MAX_REMEMBERED:
+        while len(self._forms) > self._max_remembered:
             del self._forms[next(iter(self._forms))]
 
     def found_in(self, text: str) -> set[str]:

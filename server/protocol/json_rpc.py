@@ -277,7 +277,7 @@ class Unreadable:
 
     identity: AnyId | None  # the id; `None` if invalid or unknown
     is_answer: bool  # whether it is meant as a response to this server's request, and so must not be answered
-    is_empty_answer: bool = False  # whether it is a response in all but its result or error
+    is_empty_answer: bool = False  # whether it looks like a response, but has neither a result nor an error
 
 
 def read_unreadable(line: bytes) -> Unreadable | None:

@@ -90,7 +90,7 @@ class RequestOutbound(Outbound, Protocol):
     """Sends messages to a client within one of its requests.
 
     This is an `Incoming`; over HTTP in the 2026-07-28 revision, a `_ModernRequest`; or, for the command `call`, a
-    `TerminalOutbound`. A `ProgressOutbound` or a `_TaskStream` may wrap each of them.
+    `TerminalOutbound`. A `ProgressOutbound` or a `_TaskStream` may wrap any of them.
     """
 
     def person_is_asked(self) -> AbstractContextManager[None]:

@@ -10,6 +10,7 @@ workspace, limits and consent as a call to that tool. If the built-in tools are 
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass, replace
@@ -331,8 +332,16 @@ class MemoryResources:
                 return ToolResult.failed(ToolError(ToolErrorType.FILE_NOT_FOUND, missing))
             text = json.dumps({"todos": todos}, ensure_ascii=False, indent=2)
             return ToolResult(llm_content=text, facts={"mime_type": JSON})
+
+        def find() -> MemoryFile:
+            file = self.files.file(_MEMORY_URIS[uri], context.workspace)
+            if not os.path.lexists(file.location.path):
+                missing = f"There is no {file.scope} memory yet; save_memory creates one."
+                raise ToolError(ToolErrorType.FILE_NOT_FOUND, missing)
+            return file
+
         try:
-            file = await run_blocking(context.signal, lambda: self.files.file(_MEMORY_URIS[uri], context.workspace))
+            file = await run_blocking(context.signal, find)
         except ToolError as error:
             return ToolResult.failed(error)
         call = FunctionCall(READER, {"absolute_path": file.location.path})

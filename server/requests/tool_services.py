@@ -53,7 +53,7 @@ logger = logging.getLogger(__name__)
 # Settings with tool rules, and the command-line options for them
 FLAGS = {"tools.include": "--include-tools", "tools.exclude": "--exclude-tools"}
 _NO_SESSION = "This client has no session, so each of its commands has its own /tmp, and file tools have none."
-_ONE_CALL = "This server ends with the call, and the /tmp of its commands with it, so file tools have none."
+_ONE_CALL = "This server ends with the call, and each of its commands has its own /tmp, so file tools have none."
 CLOSE_SECONDS = 5.0  # limit for stopping commands at shutdown; the broker kills the rest
 
 

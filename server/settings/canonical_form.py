@@ -237,9 +237,12 @@ def _by_alias(layer: Layer, diagnostics: Diagnostics) -> Tree:
         if alias != name:
             diagnostics.warn(source, f"{display_path} is called {alias} here: a name has {ALIAS_RULE}.")
         if isinstance(entry, dict) and "disabled" in entry:
-            # Other clients write `disabled: true`; such a server must not start here either. Another value than true
-            # or false is as invalid under this server's own key.
+            # Other clients write `disabled: true`; such a server must not start here either. A value other than
+            # true or false is moved too, and then refused like one under this server's own key.
             is_disabled: Any = cast("Tree", entry).pop("disabled")
+            if not isinstance(is_disabled, bool):
+                meaning = "it is the opposite of enabled"
+                diagnostics.warn(source, f"{display_path}.disabled must be true or false; {meaning}.")
             if is_disabled is not False or "enabled" not in entry:
                 entry["enabled"] = not is_disabled if isinstance(is_disabled, bool) else is_disabled
         entries[alias], layer.names[alias] = entry, name

@@ -73,7 +73,7 @@ def _item_words(annotation: Any) -> str:
 
 
 def explain(error: ValidationError, source_of: Callable[[KeyPath], str]) -> dict[KeyPath, str]:
-    """Explain each invalid value: the file, the key, the value unless it may be secret, and what is expected."""
+    """Explain each invalid value, keyed by its path: file, key, value unless it may be secret, and what is expected."""
     sentences: dict[KeyPath, str] = {}
     for item in error.errors(include_url=False, include_context=False):
         path, value = item["loc"], item["input"]

@@ -25,6 +25,7 @@ from server.settings.section_model import (
     Section,
     SettingsError,
     dotted,
+    key_paths,
     keys_of,
     shown_name,
     wire_name,
@@ -51,6 +52,8 @@ from tools.web.search_settings import SEARCH_VARIABLES
 
 MAX_LOCK_BYTES = 16 << 20  # a lock file with ten thousand tools takes less than six million bytes
 COMMAND_LINE = "command line"  # the source of values from command-line options
+LIVE_RESTRICTIONS = (*workspace_trust.RESTRICTING, *key_paths("tools.include tools.profile proxy.requirePins"))
+"""Keys that only restrict, and whose changes take effect at once."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -201,6 +204,13 @@ def read_settings(inputs: SettingsInputs, previous: SettingsReport | None = None
             workspace_trust.sanitise(layer, operators, diagnostics)
         restrictions |= workspace_trust.restrictions_of(trusted_layers)
         layers += trusted_layers
+    # A changed workspace takes effect at the next start, so until then, so do the restrictions of the present one.
+    read = {file.path for file in candidates}
+    others = [SettingsFile(path, layer.scope, FileState.ABSENT) for path, layer in earlier.items() if path not in read]
+    for layer in workspace_trust.retained_restrictions(earlier, others, diagnostics):
+        workspace_trust.sanitise(layer, operators, diagnostics)
+        restrictions |= workspace_trust.restrictions_of([layer])
+        layers.append(layer)
     layers.sort(key=lambda layer: layer.scope)
     all_layers = MergedLayers(layers)
     _add_server_of_command(all_layers, diagnostics)
@@ -346,7 +356,7 @@ def _operator_layers(
             diagnostics.problems += error.problems  # the other files are still read
             continue
         values = [value for value in previous.given if path in value.source] if previous is not None else []
-        restricts = any(value.path[:2] in workspace_trust.RESTRICTING for value in values)
+        restricts = any(value.path[:2] in LIVE_RESTRICTIONS for value in values)
         if (restricts and content is None) or (values and content is not None and not content.strip()):
             # Another program may be about to write this file, or its folder may be gone for a while. Until it is back,
             # the file's previous rules must stay in effect.
@@ -466,7 +476,8 @@ def _resolve(settings: Settings, environ: Mapping[str, str], source_of: SourceOf
 def _starts_itself(inputs: SettingsInputs, workspace_paths: Set[str], entry: UpstreamSettings, source: str) -> bool:
     """Return whether an entry starts this program with the same settings; with others, it is a second server."""
     options = own_options(entry.command, list(entry.args)) if entry.transport == "stdio" else None
-    if options is None or {"HOME", "XDG_CONFIG_HOME", "APPDATA"}.intersection(entry.env):
+    variables = {"HOME", "XDG_CONFIG_HOME", "APPDATA"}.intersection(entry.env)
+    if options is None or any(entry.env[name] != inputs.environ.get(name) for name in variables):
         return False
     files: list[str] = []
     cli: str | None = None

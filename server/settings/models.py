@@ -37,8 +37,8 @@ class OAuthSettings(Section):
     """
     issuer: str | None = None
     """The only authorization server to log in to, by its exact issuer identifier. null uses the one that the server
-    names; if clientId is set, the first authorization server used is the only one from then on, for everybody and after
-    a logout. Variables are expanded.
+    names; if clientId is set, the first authorization server used is the only one from then on, for everybody and even
+    after a logout. Variables are expanded.
     """
     scopes: tuple[str, ...] | None = None
     """The scopes to request; null requests those that the server names. Variables are expanded."""

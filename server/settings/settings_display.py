@@ -20,6 +20,7 @@ _ONLY_A_VARIABLE = re.compile(r"(?:(?:Bearer|Basic|token) )?\$(?:[A-Za-z_]\w*|\{
 # Matches a word that is itself an option, and so cannot be the value of the option before it
 _OPTION = re.compile(r"--[a-z][a-z0-9-]*(?:=.*)?|-[A-Za-z]", re.DOTALL)
 _ENDS_OF_WORDS = re.compile(r"[\"'\r\n]")  # characters that end a quoted word of a command line
+_HEADER_TABLES = frozenset({"headers", "http_headers"})  # the second one is Codex's
 _HEADER_OPTIONS = frozenset({"-H", "--header", "--headers", "--http-header"})  # their values are headers
 _USER_AT_HOST = re.compile(r"\A(?P<user>[^\s:/@]+):[^\s/@]+@(?=[^\s@]+\Z)")  # `name:password@host`, without a scheme
 _URL = re.compile(r"(?P<scheme>[A-Za-z][A-Za-z0-9+.-]{0,30}://)(?P<rest>[^\s\"'<>]+)")
@@ -35,14 +36,18 @@ def shown_value(path: KeyPath, value: Any) -> Any:
     if isinstance(value, list):
         # An option says what the next item is, so each item is judged together with the previous one.
         items = cast("list[Any]", value)
+        is_secret = _names_secret(path)
         first = items[0] if items else ""
         program = _shown_text(first) if isinstance(first, str) and not first.startswith("-") else ""
         shown_items: list[Any] = []
         previous = ""
         for item in items:
             if not isinstance(item, str):
-                shown_items.append(shown_value((*path[:-1], ""), item))
+                shown_items.append(shown_value((*path, ""), item))
                 previous = ""
+                continue
+            if is_secret:
+                shown_items.append(item if _ONLY_A_VARIABLE.fullmatch(item) else HIDDEN)
                 continue
             option, equals, argument = item.partition("=") if item.startswith("-") else ("", "", item)
             word = f"{option}={_shown_argument(program, option, argument)}" if equals else _shown_text(item)
@@ -53,10 +58,13 @@ def shown_value(path: KeyPath, value: Any) -> Any:
         return shown_items
     if not isinstance(value, str) or _ONLY_A_VARIABLE.fullmatch(value):
         return value
+    return HIDDEN if _names_secret(path) else _shown_text(value)
+
+
+def _names_secret(path: KeyPath) -> bool:
+    """Return whether the texts at a path are secret because of their name, or because they are HTTP headers."""
     name = str(path[-1])
-    if is_secret_name(name) or name.lower() == "key" or "headers" in path[:-1]:
-        return HIDDEN
-    return _shown_text(value)
+    return is_secret_name(name) or name.lower() == "key" or bool(_HEADER_TABLES.intersection(path[:-1]))
 
 
 def _shown_argument(program: str, option: str, value: str) -> str:
@@ -164,10 +172,11 @@ def shown_difference(path: str, before: Tree | None, after: Tree | None) -> str:
     for place in dict.fromkeys((*old, *new)):
         if place in old and place in new and as_text(old[place]) == as_text(new[place]):
             continue
+        shown_place = dotted(tuple(_shown_text(step) if isinstance(step, str) else step for step in place))
         for sign, values in (("-", old), ("+", new)):
             if place in values:
                 value = values[place]
-                line = f"{sign}{dotted(place)} = {as_text(shown_value(place, value))}"
+                line = f"{sign}{shown_place} = {as_text(shown_value(place, value))}"
                 items = cast("list[Any]", value) if isinstance(value, list) else [value]
                 # `shown_value` finds secrets only in strings.
                 lines.append(visible_line(line if all(isinstance(item, str) for item in items) else redact(line)))

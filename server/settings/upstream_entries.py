@@ -19,6 +19,7 @@ from urllib.parse import urlsplit
 from server.settings.layers import MergedLayers
 from server.settings.models import OAuthSettings, Settings, UpstreamSettings
 from server.settings.section_model import Diagnostics, KeyPath, dotted, shown_name, wire_name
+from server.settings.settings_files import value_at
 from server.settings.variable_expansion import HINT, SourceOf, VariableExpander
 
 MAX_ALIAS = 24  # maximum length; `alias__tool` must stay short enough for clients that add a prefix
@@ -48,6 +49,7 @@ class UpstreamEntry:
     left_out: str | None = None  # why the server is not used, as a sentence; `None` if it is used
     lacks_variable: bool = False  # whether it is not used because an environment variable is not set
     problems: tuple[str, ...] = ()  # why it cannot work, in detail; each is also a warning
+    is_switched_off: bool = False  # whether it is disabled or not selected, so that its problems do no harm
 
 
 def alias_of(name: str) -> str:
@@ -98,19 +100,16 @@ def _resolve_entry(
     starts_itself: Callable[[UpstreamSettings, str], bool],
     invalid_values: Mapping[KeyPath, str],
 ) -> UpstreamEntry:
-    path, name, original, mcp = ("mcpServers", alias), layers.names[alias], settings.mcp_servers[alias], settings.mcp
+    path, name, original = ("mcpServers", alias), layers.names[alias], settings.mcp_servers[alias]
     source_of, source, expander = layers.source_of, layers.source_of(path), VariableExpander(environ)
-    left_out: str | None = None
     problems = list(invalid_values.values())
-    entry = original
-    if invalid_values:
+    entry, is_switched_off = original, False
+    # The entry itself is empty if a value in it is invalid.
+    is_disabled = value_at(layers.data, (*path, "enabled")) is False
+    if (left_out := _why_switched_off(alias, name, settings, is_disabled=is_disabled)) is not None:
+        is_switched_off = True
+    elif invalid_values:
         left_out = f"{dotted(next(iter(invalid_values)))} is not valid."
-    elif not entry.enabled:
-        left_out = f"It is disabled (mcpServers.{alias}.enabled is false)."
-    elif {alias, name} & set(mcp.excluded):
-        left_out = "It is in mcp.excluded."
-    elif mcp.allowed is not None and not {alias, name} & set(mcp.allowed):
-        left_out = "It is not in mcp.allowed."
     elif entry.transport == "stdio" and servers_above(environ) >= MAX_ABOVE:
         left_out = f"{MAX_ABOVE} coretools-mcp servers have already started one another, which looks like a loop."
     else:
@@ -134,15 +133,31 @@ def _resolve_entry(
             left_out = sentences[0]
             problems = [f"{source}: {sentence}" for sentence in sentences]
         else:
-            _warn_of_oddities(entry, path, source_of, diagnostics)
+            _warn_of_likely_mistakes(entry, path, source_of, diagnostics)
     if left_out is not None:
         entry = original.model_copy(update={"enabled": False})
     problems = [f"{problem} The server {alias} is not used." for problem in problems[:MAX_ENTRY_PROBLEMS]]
     diagnostics.warnings += problems
-    return UpstreamEntry(alias, name, entry, original, source, left_out, bool(expander.missing), tuple(problems))
+    lacks_variable = bool(expander.missing)
+    return UpstreamEntry(
+        alias, name, entry, original, source, left_out, lacks_variable, tuple(problems), is_switched_off
+    )
 
 
-def _warn_of_oddities(entry: UpstreamSettings, path: KeyPath, source_of: SourceOf, diagnostics: Diagnostics) -> None:
+def _why_switched_off(alias: str, name: str, settings: Settings, *, is_disabled: bool) -> str | None:
+    mcp = settings.mcp
+    if is_disabled:
+        return f"It is disabled (mcpServers.{alias}.enabled is false)."
+    if {alias, name} & set(mcp.excluded):
+        return "It is in mcp.excluded."
+    if mcp.allowed is not None and not {alias, name} & set(mcp.allowed):
+        return "It is not in mcp.allowed."
+    return None
+
+
+def _warn_of_likely_mistakes(
+    entry: UpstreamSettings, path: KeyPath, source_of: SourceOf, diagnostics: Diagnostics
+) -> None:
     for key in ("timeout", "connect_timeout", "list_timeout"):
         if (duration := getattr(entry, key)) < LIKELY_SECONDS:
             key_path, description = (*path, wire_name(key)), f"{duration} ms, but other clients use seconds"
@@ -312,47 +327,67 @@ DEFAULT_PORT = 8808  # the value of `http.port` if the settings do not set it
 _DEFAULT_VALUE = re.compile(r"\$\{\w+:-([^{}]*)\}")  # the default in `${NAME:-default}`
 _NAMES = frozenset({PROGRAM, "coretools_mcp"})
 _PROGRAM_ENDINGS = re.compile(r"\.(?:exe|cmd|bat|ps1|py|pyw)\Z")
+_BEFORE_NAME = re.compile(r"[/\\#]|\A-[A-Za-z]*?[mS](?=coretools)")  # `python -Pmcoretools_mcp`, `env -Scoretools-mcp`
+_REPOSITORY_OPTION = re.compile(r"--?repo(?:sitory)?(?==|\Z)")
+_OTHER_ADDRESS = re.compile(r"(?!git\+|docker:|oci:)[a-z][a-z0-9+.-]*://", re.IGNORECASE)  # not of what a runner starts
 
 
 def own_options(command: Any, args: Any) -> list[str] | None:
     """Return the options that a command line passes to this program, even indirectly; `None` if it starts another.
 
-    A word with this program's name counts as the program wherever it is, unless it is the path of a folder or a web
-    address: an entry that is mistaken for this program is only left out, but one that is overlooked could start a loop.
+    A word with this program's name counts as the program wherever it is, unless it names a folder, a repository or
+    another address: an entry that is mistaken for this program is only left out, but one that is overlooked could start
+    a loop.
     """
     if not isinstance(command, str):
         return None
     words = [command, *(map(str, cast("list[Any]", args)) if isinstance(args, list) else ())]
-    if os.path.islink(command) and _name_of(os.path.realpath(command)) in _NAMES:
-        return words[1:]
     for index, word in enumerate(words):
+        if index and _names_elsewhere(word):
+            continue
         parts = _words_in(word)
         for position, part in enumerate(parts):
-            is_path = re.search(r"[/\\]", part) is not None and word != command
-            is_elsewhere = is_path and (os.path.isdir(part.rpartition("=")[2]) or re.match("https?://", part))
-            if _name_of(part) in _NAMES and not is_elsewhere:
+            before = parts[position - 1] if position else words[index - 1] if index else ""
+            is_elsewhere = word != command and (_names_elsewhere(part) or _REPOSITORY_OPTION.fullmatch(before))
+            is_link = os.path.islink(part) and not os.path.isdir(part)
+            names = {_name_of(part), _name_of(os.path.realpath(part)) if is_link else ""}
+            if not is_elsewhere and names & _NAMES:
                 return [*parts[position + 1 :], *words[index + 1 :]]
     return None
 
 
+def _names_elsewhere(word: str) -> bool:
+    """Return whether a word names a folder, a mounted folder, a repository or an address: nothing that is started."""
+    if not re.search(r"[/\\]", word):
+        return False
+    if _OTHER_ADDRESS.match(word) or _REPOSITORY_OPTION.match(word):
+        return True
+    whole = os.path.expandvars(os.path.expanduser(word) if word.startswith("~/") else word)
+    parts = [whole, whole.partition("=")[2], *([] if re.search(r"\s", whole) else re.split(r"[=,:]", whole))]
+    return any(os.path.isdir(part) for part in parts if _name_of(part) in _NAMES and re.search(r"[/\\]", part))
+
+
 def _words_in(text: str) -> list[str]:
-    """Return the words of a text that may be a shell command line with this program's name."""
-    if not re.search(r"\s", text) or "coretools" not in text.casefold():
+    """Return the words of a text that may be a shell command line with this program's name, however it is quoted."""
+    if not re.search(r"[\s;&|()<>`]", text) or "coretools" not in text.casefold():
         return [text]
     import shlex  # noqa: PLC0415 - needed only for a shell command line
 
-    lexer = shlex.shlex(text.replace("\\", "/"), posix=True, punctuation_chars=True)
+    lexer = shlex.shlex(text.replace("\\", "/").replace("`", " ` "), posix=True, punctuation_chars=True)
     lexer.whitespace_split, lexer.commenters = True, ""
     try:
-        return list(lexer)
+        words = list(lexer)
     except ValueError:  # an unclosed quote
         return text.split()
+    # A word may be a command line too, as for `eval`.
+    return [part for word in words for part in (_words_in(word) if len(word) < len(text) else [word])]
 
 
 def _name_of(word: str) -> str:
     """Return the name of a program or package in lower case, without folders, file extension, version or extras."""
-    name = _PROGRAM_ENDINGS.sub("", re.split(r"[/\\#]|^-m", word.strip().rstrip("/\\"))[-1].casefold())
-    return re.split(r"[\[@=<>~!:]", name)[0]
+    name = _PROGRAM_ENDINGS.sub("", _BEFORE_NAME.split(word.strip().rstrip("/\\"))[-1].casefold())
+    name = re.split(r"[\[@=<>~!:]", name)[0]
+    return name.removesuffix(".git") if word.startswith("git+") else name
 
 
 def is_own(entry: Mapping[str, Any], ports: Sequence[int]) -> bool:

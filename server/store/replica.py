@@ -26,7 +26,7 @@ class Replica:
 
     @property
     def store(self) -> Store:
-        """The store of replicas that share one; otherwise, this raises a `LookupError`."""
+        """The store that replicas share. Raises a `LookupError` if there is none."""
         if self.shared_store is None:
             raise LookupError("this process shares no store")
         return self.shared_store

@@ -1,6 +1,7 @@
-"""The store that replicas share: keys with values, counters and messages. A lone server only records used keys.
+"""The store that replicas share: keys with values, counters and messages.
 
-If the store is unavailable, it raises `StoreUnavailableError`, and callers refuse the request instead of guessing.
+A server without replicas has no store, and only records in memory which keys it has used (`LocalUses`). If the store is
+unavailable, it raises `StoreUnavailableError`, and callers refuse the request instead of guessing.
 """
 
 from __future__ import annotations
@@ -91,7 +92,7 @@ class LocalUses:
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self.generation = new_version()
         self._clock = clock
-        self._used: dict[str, float] = {}  # when each key is free again; the key that was used first comes first
+        self._used: dict[str, float] = {}  # when each key is free again; the earliest use comes first
 
     async def take_once(self, key: str, seconds: float, generation: str) -> bool:
         now = self._clock()

@@ -69,10 +69,10 @@ class Issuer:
 
     def __init__(self, settings: IssuerSettings, secret: str = "") -> None:
         self.settings = settings
-        bare = settings.resource.rstrip("/")
+        base = settings.resource.rstrip("/")
         # If a URL has no path, some issuers end it with a slash, and others do not.
-        is_origin = urlsplit(bare).path == ""
-        self._audience = frozenset((settings.resource, *((bare, f"{bare}/") if is_origin else ()), *settings.audience))
+        is_origin = urlsplit(base).path == ""
+        self._audience = frozenset((settings.resource, *((base, f"{base}/") if is_origin else ()), *settings.audience))
         self._keys: dict[str, list[SigningKey]] = {}
         self._keys_url = settings.jwks_uri or ""
         self._fetched_at = -math.inf  # time of the last request for keys

@@ -113,7 +113,10 @@ class SseSessions:
         session = self._sessions.get(name or "")
         owner = None if principal is None else principal.owner
         if name is None or session is None or session.owner != owner:
-            text = "There is no such session: it has ended, or never existed. Open another one at /sse."
+            text = (
+                "There is no such session for this token: it has ended, never existed, or was opened with other "
+                "scopes. Open another one at /sse."
+            )
             raise RequestRefusedError(HTTPStatus.BAD_REQUEST if name is None else HTTPStatus.NOT_FOUND, text)
         takes_batches = session.dispatcher.takes_batches
         message, body = await read_posted(scope, receive, self._max_bytes, takes_batches=takes_batches)

@@ -114,8 +114,8 @@ _REFUSED = re.compile(r"\bq\s*=\s*0(?:\.0*)?\s*(?:;|$)")  # a weight of zero
 SESSION_ENDED = "The session ended before this request was answered, so it was cancelled."
 NO_SUCH_SESSION = (
     "There is no such session for this token: it has ended, its server was restarted, or it was opened with other "
-    "scopes. Nothing was done. Send initialize without "
-    "the Mcp-Session-Id header to open another session, and repeat the request there."
+    "scopes. Nothing was done. Send initialize without the Mcp-Session-Id header to open another session, and repeat "
+    "the request there."
 )
 NO_SESSION = (
     "This request names no session: send initialize first, and repeat the Mcp-Session-Id header of its response in "

@@ -112,12 +112,13 @@ def test_tools_tells_which_upstream_is_missing_and_fails(root: Path, tmp_path: P
 def test_a_workspace_of_another_user_is_reported_if_the_server_runs_as_root(root: Path) -> None:
     os.chown(root, 65_534, -1)
     root.chmod(0o755)
-    result = run("doctor", "--workspace", str(root))
-    assert result.returncode == 1
-    assert "belongs to user 65534" in re.sub(r"\s+", " ", result.stdout)
-    command = run("call", "run_shell_command", "command=touch x", "--yes", "--workspace", str(root))
-    assert "The workspace belongs to user 65534" in command.stdout
-    assert "write its path in the command" not in command.stdout
+    report = run("doctor", "--workspace", str(root))
+    assert report.returncode == 1
+    shown = re.sub(r"\s+", " ", report.stdout)
+    assert "belongs to user 65534. In the sandbox, root may change only files of others that everyone may" in shown
+    command_result = run("call", "run_shell_command", "command=touch x", "--yes", "--workspace", str(root))
+    assert "The workspace belongs to user 65534" in command_result.stdout
+    assert "write its path in the command" not in command_result.stdout
 
 
 @pytest.mark.requirement("cli.call")
@@ -131,13 +132,13 @@ def test_call_shows_a_result(root: Path) -> None:
 @pytest.mark.requirement("cli.call")
 @pytest.mark.requirement("scratch.absent")
 @pytest.mark.skipif(shutil.which("bwrap") is None, reason="not run: bubblewrap is missing here")
-def test_a_call_promises_no_file_in_a_tmp_that_ends_with_it() -> None:
+def test_a_call_refuses_to_write_into_tmp_and_names_the_file_that_its_command_left_there() -> None:
     with tempfile.TemporaryDirectory(dir="/srv" if os.access("/srv", os.W_OK) else Path.home()) as folder:
-        written = run("call", "write_file", "file_path=/tmp/y", "content=x", "--workspace", folder)
-        command = run("call", "run_shell_command", "command=echo hi > /tmp/y", "--workspace", folder)
-    assert written.returncode != 0
-    assert "This server ends with the call" in written.stdout
-    assert "Deleted: /tmp/y." in command.stdout
+        refusal = run("call", "write_file", "file_path=/tmp/y", "content=x", "--workspace", folder)
+        command_result = run("call", "run_shell_command", "command=echo hi > /tmp/y", "--workspace", folder)
+    assert refusal.returncode != 0
+    assert "This server ends with the call" in refusal.stdout
+    assert "Deleted: /tmp/y." in command_result.stdout
 
 
 @pytest.mark.requirement("cli.call")
@@ -177,9 +178,9 @@ def test_a_call_reports_processes_left_running_and_loses_no_line_of_output(root:
 
 @pytest.mark.requirement("cli.call")
 def test_a_call_starts_only_the_server_of_its_tool_and_shows_its_whole_result(root: Path, tmp_path: Path) -> None:
-    large = {"command": sys.executable, "args": ["-S", str(PEERS / "large_upstream.py")], "trust": True}
-    other = {"command": "sh", "args": ["-c", f"touch {tmp_path}/started; sleep 100"]}
-    settings = {"mcpServers": {"other": other, "large": large}, "limits": {"resultChars": 1_000}}
+    large_entry = {"command": sys.executable, "args": ["-S", str(PEERS / "large_upstream.py")], "trust": True}
+    other_entry = {"command": "sh", "args": ["-c", f"touch {tmp_path}/started; sleep 100"]}
+    settings = {"mcpServers": {"other": other_entry, "large": large_entry}, "limits": {"resultChars": 1_000}}
     options = ("--workspace", str(root), "--config", str(write_config(tmp_path, settings)))
     result = run("call", "large__run", "count=200000", *options)
     assert (result.returncode, result.stdout) == (0, f"{'x' * 200_000}\n"), result.stderr

@@ -173,6 +173,11 @@ def test_check_reports_all_problems_and_warnings(home: Path, tmp_path: Path) -> 
     assert "warning:" in result.stdout
     assert "Did you mean limits?" in result.stdout
     assert f"Read: {odd_file}" in result.stdout
+    off_file = write(tmp_path / "off.json", {"mcpServers": {"off": {"timeout": "soon", "enabled": False}}})
+    result = run(home, "config", "check", str(off_file))
+    assert result.returncode == 0
+    assert "warning:" in result.stdout
+    assert "mcpServers.off.timeout" in result.stdout
 
 
 @pytest.mark.requirement("cli.config.show")
@@ -400,9 +405,14 @@ def test_doctor_names_the_folder_to_trust_instead_of_saying_that_there_is_no_fil
 
 
 @pytest.mark.requirement("cli.doctor")
-def test_doctor_fails_if_an_unset_variable_or_an_entry_that_cannot_work_disables_something(home: Path) -> None:
+def test_doctor_fails_if_an_unset_variable_disables_something_or_an_entry_cannot_work(home: Path) -> None:
     content = {
-        "mcpServers": {"docs": {"command": "$NOT_SET"}, "odd": {"timeout": "soon"}, "bare": {}},
+        "mcpServers": {
+            "docs": {"command": "$NOT_SET"},
+            "odd": {"timeout": "soon"},
+            "bare": {},
+            "off": {"timeout": "soon", "enabled": False},
+        },
         "agents": {"reviewer": {"command": "$NOT_SET"}},
         "tools": {"discoveryCommand": "$NOT_SET", "callCommand": "$NOT_SET"},
     }

@@ -17,13 +17,14 @@ import pytest
 from server.cli import command_parser
 from server.console.call_command import RawArguments
 from server.console.terminal import ColourChoice, has_colour
+from tests.fork_server import forked
 from tests.forked_commands import run_forked
-from tests.harness import LAUNCHER, command_line, stdio_upstream, write_config
+from tests.harness import LAUNCHER, PEERS, command_line, stdio_upstream, write_config
 from tests.terminals import at_terminal
 from tests.variants import one_in
 
 DENIES = [(b"[y/N]", b"n")]
-IMPORTS = {"PYTHONPATH": str(LAUNCHER.parent)}  # for a program that imports this project
+PROJECT_PATH = {"PYTHONPATH": str(LAUNCHER.parent)}  # with this, a program can import this project
 
 
 def run(*arguments: str, **options: Any) -> subprocess.CompletedProcess[str]:
@@ -83,7 +84,7 @@ def test_the_server_imports_no_terminal_libraries(tmp_path: Path) -> None:
 @pytest.mark.requirement("cli.output")
 def test_output_is_not_cut_at_the_width_of_a_narrow_terminal() -> None:
     program = "from server.console.terminal import *; show('[b]' * 100); show_table('ab', [['c' * 90, 'd']])"
-    code, output = at_terminal([sys.executable, "-c", program], environ=IMPORTS)
+    code, output = at_terminal([sys.executable, "-c", program], environ=PROJECT_PATH)
     assert code == 0
     assert output.startswith("[b]" * 100 + "\r\n")
     assert output.endswith("c" * 90 + "  d\r\n")
@@ -128,20 +129,21 @@ def test_always_is_offered_if_it_can_be_saved_and_never_for_the_session_only(roo
     assert json.loads(settings.read_text())["permissions"]["allow"] == [f"Edit(/{root})"]
 
 
-ASKING = """
+ASKING_PROGRAM = """
 import logging
 import anyio
 from server.administration.log import flush_log, start_log
 from server.console.call_command import TerminalOutbound
-from server.console.terminal import Spinner
+from server.console.terminal import Spinner, confirm
 
 async def ask():
-    question = {"message": "Really?", "requestedSchema": {"properties": {"sure": {"type": "boolean", "title": "Sure"}}}}
+    form = {"message": "Really?", "requestedSchema": {"properties": {"sure": {"type": "boolean", "title": "Sure"}}}}
     async with anyio.create_task_group() as group:
-        group.start_soon(TerminalOutbound(Spinner(), is_sure=False).request, "elicitation/create", question)
+        group.start_soon(QUESTION)
         await anyio.sleep(0)
         await anyio.sleep(0)
         logging.warning("meanwhile")
+        flush_log()  # before the answer is read
 
 start_log("warning")
 anyio.run(ask)
@@ -150,10 +152,119 @@ flush_log()
 
 
 @pytest.mark.requirement("cli.question")
-def test_the_log_waits_for_an_answer() -> None:
-    code, output = at_terminal([sys.executable, "-c", ASKING], [(b"[y/N]", b"y")], environ=IMPORTS)
+@pytest.mark.parametrize(
+    "question",
+    ['TerminalOutbound(Spinner(), is_sure=False).request, "elicitation/create", form', 'confirm, "Sure?", "failed"'],
+    ids=["of a server", "of a command"],
+)
+def test_log_records_appear_only_after_the_answer_to_a_question(question: str) -> None:
+    program = ASKING_PROGRAM.replace("QUESTION", question)
+    code, output = at_terminal([sys.executable, "-c", program], [(b"[y/N]", b"y")], environ=PROJECT_PATH)
     assert code == 0, output
     assert output.index("meanwhile") > output.index("[y/N] y"), output
+
+
+HOLDING_PROGRAM = """
+import io, logging, sys, threading
+from server.administration import log
+
+class SlowStream(io.StringIO):
+    started, may_end = threading.Event(), threading.Event()
+
+    def write(self, text):
+        self.started.set()
+        self.may_end.wait()
+        return super().write(text)
+
+terminal, sys.stderr, log.FLUSH_SECONDS = sys.stderr, SlowStream(), 60
+log.start_log("warning")
+logging.warning("a record")
+SlowStream.started.wait()
+threading.Timer(0.05, SlowStream.may_end.set).start()
+with log.held_log():
+    terminal.write(sys.stderr.getvalue())
+    terminal.write("a question")
+"""
+
+
+@pytest.mark.requirement("cli.question")
+def test_a_record_that_is_being_written_appears_before_the_question() -> None:
+    code, output = at_terminal([sys.executable, "-c", HOLDING_PROGRAM], environ=PROJECT_PATH)
+    assert code == 0, output
+    assert output.index("a record") < output.index("a question"), output
+
+
+@pytest.mark.requirement("cli.question")
+@pytest.mark.parametrize(
+    "field", ['"str"', '{"type": "string", "enum": ["a"], "enumNames": []}'], ids=["no schema", "names missing"]
+)
+def test_a_malformed_form_is_answered_with_an_error_and_the_call_goes_on(
+    field: str, root: Path, tmp_path: Path
+) -> None:
+    entry = {"command": sys.executable, "args": forked([str(PEERS / "asking_upstream.py"), "handshake"]), "trust": True}
+    config = str(write_config(tmp_path, {"mcpServers": {"up": entry}}))
+    form = f'{{"message": "Which?", "requestedSchema": {{"properties": {{"it": {field}}}}}}}'
+    arguments = f'--arguments={{"questions": [{{"method": "elicitation/create", "params": {form}}}]}}'
+    code, output = at_terminal(command_line("call", "up__ask", arguments, "--workspace", str(root), "--config", config))
+    assert "Which?" in output
+    assert code != 69, output
+    assert "connection" not in output, output
+
+
+@pytest.mark.requirement("cli.spinner")
+def test_a_call_without_pairs_waits_only_once_for_its_server(root: Path, tmp_path: Path) -> None:
+    entry = {"command": sys.executable, "args": ["-c", "import sys; sys.stdin.read()"], "trust": True}
+    config = str(write_config(tmp_path, {"mcpServers": {"silent": entry}}))
+    call = command_line("call", "silent__do", "--arguments={}", "--workspace", str(root), "--config", config)
+    code, output = at_terminal(call, [(b"waiting for silent", b"\x03")])
+    assert code == 130, output
+    assert "waiting for silent__do" in output, "it waited for the schema first"
+
+
+@pytest.mark.requirement("cli.call")
+@pytest.mark.parametrize("era", ["handshake", "modern"])
+def test_a_number_in_a_form_is_sent_as_a_number(era: str, root: Path, tmp_path: Path) -> None:
+    entry = {"command": sys.executable, "args": forked([str(PEERS / "asking_upstream.py"), era]), "trust": True}
+    config = str(write_config(tmp_path, {"mcpServers": {"up": entry}}))
+    fields = {"age": {"type": "integer", "title": "Age"}, "size": {"type": "number", "title": "Size"}}
+    params = {"message": "How?", "requestedSchema": {"type": "object", "properties": fields, "required": [*fields]}}
+    arguments = json.dumps({"questions": [{"method": "elicitation/create", "params": params}]})
+    call = command_line("call", "up__ask", f"--arguments={arguments}", "--workspace", str(root), "--config", config)
+    answers = [(b"Age: ", b"old\n"), (b"Age: ", b"7\n"), (b"Size: ", b"inf\n"), (b"Size: ", b"1.5\n")]
+    code, output = at_terminal(call, answers)
+    assert code == 0, output
+    assert '"age": 7,' in output
+    assert '"size": 1.5' in output
+
+
+BLOCKED_PROGRAM = """
+import signal, socket
+import anyio
+from server.run_server import until_signal
+
+async def block():
+    reader, writer = socket.socketpair()
+    writer.setblocking(False)
+    signal.set_wakeup_fd(writer.fileno())
+    await anyio.sleep(0)
+    print("blocked", flush=True)
+    while True:
+        reader.recv(1)
+        print("still blocked", flush=True)
+
+try:
+    anyio.run(until_signal, block)
+except* KeyboardInterrupt:
+    print("interrupted")
+"""
+
+
+@pytest.mark.requirement("cli.interrupt")
+def test_a_second_ctrl_c_ends_a_command_whose_event_loop_is_blocked() -> None:
+    presses = [(b"blocked", b"\x03"), (b"still blocked", b"\x03")]
+    code, output = at_terminal([sys.executable, "-c", BLOCKED_PROGRAM], presses, environ=PROJECT_PATH)
+    assert code == 0, output
+    assert output.endswith("interrupted\r\n"), output
 
 
 @pytest.mark.requirement("cli.question")
@@ -216,7 +327,7 @@ def test_a_failed_tool_and_an_absent_server_have_their_own_exit_codes(root: Path
 
 
 @pytest.mark.requirement("cli.call.types")
-def test_arguments_are_read_as_the_schema_says_that_the_server_lists(root: Path, tmp_path: Path) -> None:
+def test_arguments_are_read_according_to_the_schema_that_the_server_lists(root: Path, tmp_path: Path) -> None:
     schema = {
         "type": "object",
         "properties": {
@@ -254,17 +365,44 @@ def test_arguments_are_read_as_the_schema_says_that_the_server_lists(root: Path,
     [
         ({"type": "number"}, "1.5", 1.5),
         ({"type": "integer"}, "three", "three"),
+        ({"type": "number"}, "NaN", "NaN"),
+        ({"type": "number"}, "1e999", "1e999"),
+        ({"type": "array"}, '["\\ud800"]', '["\\ud800"]'),
         ({"type": "array"}, "[" * 9_999, "[" * 9_999),
         ({"anyOf": [{"type": "string"}, {"type": "null"}]}, "1", "1"),
         ({"oneOf": [{"$ref": "#/$defs/A"}, {"$ref": "#/$defs/B"}]}, "[null]", [None]),
+        ({"$ref": "#/$defs/Word"}, "1", "1"),
+        ({"anyOf": [{"$ref": "#/$defs/Word"}, {"type": "null"}]}, "1", "1"),
+        ({"$ref": "#/$defs/Loop"}, "1", 1),
         ({}, "1", "1"),
         ({"enum": ["1"]}, "1", "1"),
     ],
 )
-def test_a_value_is_json_only_where_its_property_cannot_be_a_string(
+def test_a_value_is_read_as_json_only_if_its_property_cannot_be_a_string(
     schema: dict[str, Any], text: str, value: object
 ) -> None:
-    assert RawArguments({}, {"it": text}).typed({"properties": {"it": schema}}) == {"it": value}
+    definitions = {"Word": {"type": "string"}, "Loop": {"$ref": "#/$defs/Loop"}}
+    typed = RawArguments({}, {"it": text}).typed({"properties": {"it": schema}, "$defs": definitions})
+    assert typed == {"it": value}
+
+
+@pytest.mark.requirement("cli.call")
+@pytest.mark.parametrize("value", ["NaN", '"\\ud800"'])
+def test_arguments_that_no_message_can_contain_are_wrong_usage(value: str, root: Path) -> None:
+    result = run("call", "read_file", f'--arguments={{"file_path": {value}}}', "--workspace", str(root))
+    assert (result.returncode, result.stdout) == (64, "")
+    assert "--arguments is not valid JSON" in result.stderr
+
+
+@pytest.mark.requirement("cli.call")
+def test_a_result_as_json_is_valid_whatever_a_server_sends(root: Path, tmp_path: Path) -> None:
+    peer = tmp_path / "peer.py"
+    peer.write_text(TYPED_PEER.replace("SCHEMA", "{}").replace('json.dumps(params["arguments"])}]', '""}], "n": 1e999'))
+    servers = {"typed": {"command": sys.executable, "args": ["-S", str(peer)], "trust": True}}
+    config = str(write_config(tmp_path, {"mcpServers": servers}))
+    result = run("call", "typed__say", "--json", "--workspace", str(root), "--config", config)
+    assert result.returncode == 0, result.stderr
+    assert '"n": null' in result.stdout, result.stdout
 
 
 TYPED_PEER = """
@@ -388,7 +526,7 @@ def test_progress_is_shown_at_a_terminal_and_announced_once_in_a_pipe(root: Path
         assert "\x1b" not in plain.stdout + plain.stderr
 
 
-WAITING = """
+WAITING_PROGRAM = """
 import logging, sys
 import anyio
 from server.administration.log import flush_log, start_log
@@ -397,10 +535,10 @@ from server.console.terminal import Spinner
 async def wait():
     stderr = sys.stderr
     with Spinner("waiting for it"):
-        while sys.stderr is stderr:  # until the line is shown
+        while sys.stderr is stderr:  # the spinner replaces it when it appears
             await anyio.sleep(0.01)
         print("a result", flush=True)
-        logging.warning("a record")
+        logging.warning("a record" + " word" * 40)
         flush_log()
 
 start_log("warning")
@@ -409,13 +547,13 @@ anyio.run(wait)
 
 
 @pytest.mark.requirement("cli.spinner")
-def test_the_log_appears_above_the_spinner_and_results_stay_on_standard_output(tmp_path: Path) -> None:
-    (tmp_path / "wait.py").write_text(WAITING)
+def test_log_records_appear_above_the_spinner_and_standard_output_has_only_the_result(tmp_path: Path) -> None:
+    (tmp_path / "wait.py").write_text(WAITING_PROGRAM)
     command = f"{sys.executable} {tmp_path}/wait.py > {tmp_path}/out"
-    code, output = at_terminal(["/bin/sh", "-c", command], environ=IMPORTS)
+    code, output = at_terminal(["/bin/sh", "-c", command], environ=PROJECT_PATH)
     assert code == 0, output
-    assert "\x1b[2Kcoretools-mcp: WARNING a record\r\n" in output, output
-    assert output.endswith("\x1b[2K"), "the line was not erased"
+    assert f"\x1b[2Kcoretools-mcp: WARNING a record{' word' * 40}\r\n" in output, output
+    assert output.endswith("\x1b[2K"), "the spinner was not erased"
     assert (tmp_path / "out").read_text() == "a result\n"
 
 

@@ -270,7 +270,8 @@ async def test_when_the_broker_is_killed_nothing_is_left_and_the_next_start_work
             await process.wait_gone()
             statuses.append(await process.wait())
             process.close()
-    # The status says why a program was killed. A quick one may have ended before this server noticed the loss.
+    # The statuses say that the programs were killed because the broker was lost. Programs that had ended before this
+    # server noticed the loss are an exception.
     assert any(status.is_lost for status in statuses)
     assert all(status.signal for status in statuses if status.is_lost)
     await until_ended(descendants)

@@ -221,8 +221,9 @@ def test_the_agent_ignore_files_of_an_outer_root_hide_files_from_searches_reads_
     for path in ("inner/pin.txt", "inner/whole/pin.txt"):
         assert agent_ignore_file(workspace, workspace.locate(str(root / path))) is not None
     scan_result = HiddenFileScanner().scan(workspace, Rules())
-    assert str(root / "inner/pin.txt") in {file.path for file in scan_result.ignored}
-    assert "itself is hidden" in scan_result.problem
+    hidden_paths = {file.path for file in scan_result.ignored}
+    assert {str(root / "inner/pin.txt"), str(root / "inner/whole/pin.txt")} <= hidden_paths
+    assert scan_result.problem == ""
 
 
 BROKEN = ["pipe", "folder", "circle", "nowhere", "too large", "no text", "odd line", "too many rules"]

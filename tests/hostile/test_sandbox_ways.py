@@ -202,7 +202,7 @@ def test_git_may_write_nothing_more_while_an_auto_run_file_may_come_from_a_runni
 
 @pytest.mark.requirement("policy.named_by_settings")
 @pytest.mark.parametrize("folder", [".hooks", "tools/git/hooks", "link", "."])
-async def test_hooks_in_a_folder_that_the_settings_name_stay_and_new_ones_are_moved_out(
+async def test_hooks_in_a_folder_that_the_settings_name_stay_as_they_are_and_no_new_ones_remain(
     root: Path, folder: str
 ) -> None:
     (root / "behind").mkdir()

@@ -354,7 +354,9 @@ async def test_an_environment_makes_its_interpreter_visible_only_if_it_was_reall
 
 
 @pytest.mark.requirement("sandbox.ways")
-async def test_in_the_opened_store_of_a_worktree_git_works_but_its_hooks_and_settings_stay(place: Place) -> None:
+async def test_in_the_opened_store_of_a_worktree_git_works_but_hooks_and_settings_cannot_be_changed(
+    place: Place,
+) -> None:
     main, store, worktree = place.ws, place.ws / ".git", place.base / "linked"
     git(main, "worktree", "add", "-q", str(worktree))
     shutil.rmtree(store / "hooks")
@@ -369,6 +371,21 @@ async def test_in_the_opened_store_of_a_worktree_git_works_but_its_hooks_and_set
     assert ((store / "config").read_text(), (own / "commondir").read_text()) == (settings, "../..\n")
     assert (os.listdir(store / "hooks"), (main / "file").read_text()) == ([], "one\n")
     assert "config.worktree" not in os.listdir(own)
+
+
+@pytest.mark.requirement("sandbox.ways")
+async def test_an_earlier_command_cannot_make_the_settings_of_an_opened_store_writable(place: Place) -> None:
+    store, worktree = place.ws / ".git", place.base / "linked"
+    git(place.ws, "worktree", "add", "-q", str(worktree))
+    place.ws, view = worktree, replace(WORKING, writable=(str(store),))
+    settings = (store / "config").read_text()
+    for parts in ("refs objects", "HEAD"):
+        await place.run(f"cd {store}; mv {parts} {worktree}", view)
+        changes = f"echo x >> {store}/config; echo x > {store}/hooks/post-commit"
+        result = await place.run(f"cd {worktree}; {changes}; mv {parts} {store}", view)
+        assert set(os.listdir(store)) >= {*parts.split(), "config"}, result
+    assert (store / "config").read_text() == settings
+    assert not (store / "hooks" / "post-commit").exists()
 
 
 @pytest.mark.requirement("sandbox.reading")
@@ -798,7 +815,7 @@ async def test_nothing_lasts_next_to_a_workspace_in_tmp_and_the_result_says_so(
 
 @pytest.mark.requirement("sandbox.lasting")
 @pytest.mark.parametrize("view", [READING, WORKING], ids=["reading", "working"])
-async def test_if_the_server_ends_with_a_command_the_result_names_what_was_in_its_tmp(
+async def test_if_the_server_ends_after_a_command_the_result_names_what_the_command_left_in_tmp(
     place: Place, view: CommandView
 ) -> None:
     result = await place.run("echo hi > /tmp/y; cat file", view, Site(home=str(place.home), keeps_tmp=False))

@@ -119,13 +119,13 @@ async def test_a_question_about_the_workspace_goes_to_another_server_if_the_late
 
 
 @pytest.mark.requirement("lsp.answers")
-async def test_a_question_about_the_workspace_names_a_file_until_a_server_runs(root: Path) -> None:
+async def test_a_question_about_the_workspace_needs_a_file_until_a_server_has_one_open(root: Path) -> None:
     async with client_of(root, settings("loads")) as client:
         write_locations(root, location((root / "a.fake").as_uri(), 1, 9))
         for operation in ("workspaceSymbol", "workspaceDiagnostics"):
             refusal = await ask(client, operation, query="N")
             assert code_of(refusal) == "no_language_server"
-            assert "Give a file of the language as filePath" in text_of(refusal)
+            assert "Give a file as filePath: the server for its language" in text_of(refusal)
         # The first answer waits until the server knows the project.
         for arguments in ({"filePath": "a.fake"}, {}):
             assert "class Named" in text_of(await ask(client, "workspaceSymbol", query="N", **arguments))

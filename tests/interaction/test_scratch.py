@@ -59,18 +59,20 @@ async def test_commands_and_file_tools_read_each_others_files(outer_root: Path, 
     config = write_config(tmp_path, {"permissions": {"allow": ["Bash", "Edit(//tmp/**)"]}, "media": "resource_link"})
     async with connected("stdio", HANDSHAKE, outer_root, config, elicitation_callback=person) as client:
         assert "is empty" in await call(client, "list_directory", path="/tmp")
-        await call(client, "run_shell_command", command="echo from-command > /tmp/out.txt")
-        assert "from-command" in await call(client, "read_file", file_path="/tmp/out.txt")
+        await call(client, "run_shell_command", command="echo from-command > /tmp/test-out.txt")
+        assert "from-command" in await call(client, "read_file", file_path="/tmp/test-out.txt")
         await call(client, "write_file", file_path="/tmp/in.txt", content="from-tool\n")
         assert "from-tool" in await call(client, "run_shell_command", command="cat /tmp/in.txt")
-        await call(client, "edit", file_path="/tmp/out.txt", old_string="from-command", new_string="edited")
+        await call(client, "edit", file_path="/tmp/test-out.txt", old_string="from-command", new_string="edited")
         await call(client, "write_file", file_path="/tmp/sub/x.txt", content="deep\n")
-        output = await call(client, "run_shell_command", command="pwd; cat ../out.txt x.txt", directory="/tmp/sub")
+        output = await call(client, "run_shell_command", command="pwd; cat ../test-out.txt x.txt", directory="/tmp/sub")
         assert "/tmp/sub" in output
         assert "edited" in output
         assert "deep" in output
         assert person.questions == []
-        await call(client, "run_shell_command", command="ln -s /tmp/out.txt /tmp/link; ln -s /etc/passwd /tmp/secret")
+        await call(
+            client, "run_shell_command", command="ln -s /tmp/test-out.txt /tmp/link; ln -s /etc/passwd /tmp/secret"
+        )
         assert "edited" in await call(client, "read_file", file_path="/tmp/link")
         assert "path_not_in_workspace" in await refusal(client, "read_file", file_path="/tmp/secret")
         assert "path_not_in_workspace" in await refusal(client, "write_file", file_path="/tmp/secret", content="x")
@@ -82,7 +84,7 @@ async def test_commands_and_file_tools_read_each_others_files(outer_root: Path, 
         assert "50000" in str(await client.call_tool("read_file", {"file_path": link.uri[7:], "offset": 49_999}))
         await call(client, "run_shell_command", command="sleep 600", directory="/tmp/sub", is_background=True)
         assert "/tmp/sub" in await call(client, "list_background_jobs")
-    assert not Path("/tmp/out.txt").exists()
+    assert not Path("/tmp/test-out.txt").exists()
     assert list(outer_root.iterdir()) == []
 
 
@@ -223,7 +225,7 @@ async def test_plan_mode_has_its_own_tmp_which_is_gone_with_the_plan(outer_root:
     [
         ({}, "below", "This workspace is in /tmp"),
         ({"shell": {"sandbox": "off"}}, "elsewhere", ""),
-        # Bubblewrap may be installed and still not work, which only a test of it shows.
+        # Even if bubblewrap works, commands do not run in it if the workspace contains the system.
         ({}, "/var/lib", "There is no private /tmp, because commands do not run in bubblewrap: the workspace root"),
     ],
 )
@@ -235,12 +237,12 @@ async def test_where_there_is_no_tmp_a_name_in_it_is_refused_with_the_reason(
         pytest.skip("not run: the files of tests are not in /tmp")
     async with connected("stdio", HANDSHAKE, folder, write_config(tmp_path, settings)) as client:
         for tool, arguments in (
-            ("read_file", {"file_path": "/tmp/a.txt"}),
-            ("write_file", {"file_path": "/tmp/a.txt", "content": "x"}),
+            ("read_file", {"file_path": "/tmp/test-a.txt"}),
+            ("write_file", {"file_path": "/tmp/test-a.txt", "content": "x"}),
             ("list_directory", {"path": "/tmp"}),
             ("run_shell_command", {"command": "pwd", "directory": "/tmp"}),
         ):
             text = await refusal(client, tool, **arguments)
             assert "path_not_in_workspace" in text
             assert reason in text
-    assert not Path("/tmp/a.txt").exists()
+    assert not Path("/tmp/test-a.txt").exists()

@@ -58,7 +58,7 @@ async def test_a_call_says_which_setting_leaves_its_server_out(
     ("entry", "setting"),
     [(stdio_upstream(enabled=False), "mcpServers.used.enabled"), ({"command": 5}, "mcpServers.used.command")],
 )
-async def test_a_call_says_so_too_if_its_server_is_switched_off_or_spoilt_meanwhile(
+async def test_a_call_names_the_setting_that_leaves_out_its_server_after_the_start(
     entry: dict[str, Any], setting: str, tmp_path: Path
 ) -> None:
     config = write_config(tmp_path, {"mcpServers": USED})

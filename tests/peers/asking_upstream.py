@@ -2,7 +2,8 @@
 
 python asking_upstream.py ERA      over stdio; ERA is handshake, modern or both: the revisions that it speaks
 python asking_upstream.py http [PORT]
-                                   on a free port, printed on standard error; paths: /ERA/ROOM/mcp and /ERA/ROOM/sse
+                                   over HTTP, by default on a free port; prints the port on standard error; paths:
+                                   /ERA/ROOM/mcp and /ERA/ROOM/sse
 
 Each room is a server of its own: a change in one room is not visible in another one.
 """

@@ -137,8 +137,8 @@ def answer(method: str, params: dict[str, Any]) -> Any:
     if method == "textDocument/documentSymbol":
         return [{"name": "deep", "kind": 12, "range": place(0, 0), "selectionRange": place(0, 0), "children": places}]
     if method == "workspace/symbol":
-        knows = BEHAVIOUR != "loads" or state_counts["reported"]
-        return [{"name": "Named", "kind": 5, "location": location} for location in places if knows]
+        knows_project = BEHAVIOUR != "loads" or state_counts["reported"]
+        return [{"name": "Named", "kind": 5, "location": location} for location in places if knows_project]
     return places
 
 

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from pathlib import Path
 
 import pytest
 
+from server.cli import main
 from server.clients.client_workspaces import ClientRoots, WorkspacePolicy
 from server.settings.models import WorkspaceSettings
+from server.settings.settings_files import home_folder
 from tools.contract.tool_errors import ToolError, ToolErrorType
 
 
@@ -44,16 +47,37 @@ def test_a_home_a_folder_above_it_and_the_root_folder_are_left_out_of_the_roots_
     home, project = root / "home", root / "home" / "project"
     project.mkdir(parents=True)
     monkeypatch.setenv("HOME", str(home))
-    broad = (str(home), str(root), "/")
-    for folder in broad:
+    broad_folders = (str(home), str(root), "/")
+    for folder in broad_folders:
         with pytest.raises(ToolError, match=f"'{folder}'.*--workspace") as error:
             policy().workspace(ClientRoots((folder,))).locate(str(home / "notes"))
         assert error.value.code is ToolErrorType.NO_WORKSPACE
         assert f"'{folder}'" in caplog.text
-    assert policy().workspace(ClientRoots((*broad, str(project)))).roots == (str(project),)
-    # An operator who names the folder has decided about it.
-    for named in (policy(home), policy(home, intersect=True), policy(root, intersect=True)):
-        assert named.workspace(ClientRoots((str(home),))).roots == (str(home),)
+    assert policy().workspace(ClientRoots((*broad_folders, str(project)))).roots == (str(project),)
+    # Such a folder may be the workspace if the operator names it, or a folder above it.
+    for operator_policy in (policy(home), policy(home, intersect=True), policy(root, intersect=True)):
+        assert operator_policy.workspace(ClientRoots((str(home),))).roots == (str(home),)
+
+
+@pytest.mark.requirement("roots.client")
+def test_a_user_without_a_home_can_use_the_folders_of_a_client_and_the_working_folder(
+    root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HOME", "~")  # what `expanduser` returns for such a user
+    monkeypatch.chdir(root)
+    for roots in (ClientRoots((str(root),)), ClientRoots()):
+        assert policy().workspace(roots).roots == (str(root),)
+
+
+@pytest.mark.requirement("roots.client")
+@pytest.mark.skipif(sys.platform == "win32", reason="HOME means nothing on Windows")
+def test_an_empty_variable_does_not_make_the_root_folder_the_home(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("HOME")
+    home = home_folder(os.environ)
+    monkeypatch.setenv("HOME", "")
+    with pytest.raises(SystemExit):
+        main(["version"])
+    assert home_folder(os.environ) == home != "/"
 
 
 @pytest.mark.requirement("roots.operator")

@@ -11,6 +11,8 @@ from urllib.parse import quote, quote_plus
 import pytest
 
 from server.network.echoed_secrets import SentSecrets
+from server.protocol.json_rpc import ErrorResponse, Response
+from server.upstreams.wire.http_upstream import CarefulTransport
 from tests.tables import each_of
 from tools.text.secrets import HIDDEN
 
@@ -38,6 +40,25 @@ def secrets_in(url: str, headers: dict[str, str], proxy: str = "") -> SentSecret
     secrets = SentSecrets()
     secrets.learn(headers.items(), url, proxy)
     return secrets
+
+
+@pytest.mark.requirement("proxy.secrets")
+def test_a_name_in_an_answer_can_be_a_secret_too() -> None:
+    transport = CarefulTransport(lambda: None)
+    transport.secrets.learn([("authorization", f"Bearer {TOKEN}")])
+    for name, message in (
+        ("result", Response(id=1, result={TOKEN: {TOKEN: 1}, "isError": True})),
+        ("error", ErrorResponse(id=1, error={TOKEN: {TOKEN: 1}})),
+    ):
+        assert getattr(transport.without_secrets(message), name)[HIDDEN] == {HIDDEN: 1}
+
+
+@pytest.mark.requirement("proxy.secrets")
+def test_the_secrets_that_were_used_last_are_remembered() -> None:
+    secrets = SentSecrets(2)
+    for value in ("first-secret", "second-secret", "first-secret", "third-secret"):
+        secrets.learn([("login", value)])
+    assert secrets.hide("first-secret second-secret third-secret") == f"{HIDDEN} second-secret {HIDDEN}"
 
 
 @pytest.mark.requirement("proxy.secrets")

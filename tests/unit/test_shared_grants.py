@@ -71,7 +71,7 @@ async def test_rules_expire_after_the_idle_time(store: Store) -> None:
 
 
 class NamingStore(SqliteStore):
-    """A store that keeps every row, and records the name of the row that was written last."""
+    """A store in which no row expires, and which records the name of the row that was written last."""
 
     name = ""
 

@@ -56,6 +56,17 @@ def refusal(work: Callable[[], object]) -> str:
     return message
 
 
+@pytest.mark.requirement("login.issuer")
+def test_a_damaged_file_does_not_forget_the_authorization_server(tmp_path: Path) -> None:
+    store = TokenStore(str(tmp_path))
+    store.set_issuer("https://up.example/mcp", "us", "https://as.example")
+    (path,) = (tmp_path / FOLDER).iterdir()
+    path.write_bytes(b"")
+    assert "set oauth.issuer" in refusal(lambda: store.issuer_of("https://up.example/mcp", "us"))
+    store.set_issuer("https://up.example/mcp", "us", "https://as.example")
+    assert store.issuer_of("https://up.example/mcp", "us") == "https://as.example"
+
+
 # --- Files -----------------------------------------------------------------------------------------------------------
 
 

@@ -297,7 +297,7 @@ def test_a_person_sees_every_field_before_approval_and_what_does_not_block_the_t
         assert text in tool.words
     assert len(tool.words) < 2_000
     assert "State: approved" not in tool.words.splitlines()
-    assert tool.words.splitlines()[-1].startswith("Later, only a new description")
+    assert tool.words.splitlines()[-1].startswith("Later, only changes of the description")
 
 
 class CountingLock(Lock):

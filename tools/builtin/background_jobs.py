@@ -40,7 +40,7 @@ def jobs_of(context: ToolContext) -> JobTable:
 
 
 def _status_of(job: Job) -> dict[str, Any]:
-    """Return which job this is and how it ended, for structured results."""
+    """Return a job's id, status and exit, for structured results."""
     code, signal = (job.exit.code, job.exit.signal) if job.exit is not None else (None, None)
     return {"job_id": job.id, "status": job.status.value, "exit_code": code, "signal": signal}
 

@@ -135,7 +135,8 @@ class LspTool(BuiltinTool[LspParams]):
                 is_first = not session.documents
                 document = await session.sync(workspace, location)
                 if is_first and document is not None and params.operation.startswith("workspace"):
-                    await session.wait_for_report(document, REPORT_SECONDS)  # until then, it may not know the project
+                    # Before its first report, the server may not know the project.
+                    await session.wait_for_report(document, REPORT_SECONDS)
                 answer = await self._answer(params, context, document, PlaceFormatter(workspace, session, location))
                 notes, session.notes = list(session.notes), {}
                 return ToolResult(llm_content="\n".join((answer, *notes)))

@@ -64,7 +64,7 @@ logger = logging.getLogger(__name__)
 PROGRESS_AFTER_SECONDS = 0.2  # calls that finish sooner report no progress
 REPORT_GAP_SECONDS = 0.03  # pause between the last report and the result, which some clients would otherwise reorder
 # Codes of errors that a call may have because a workspace folder no longer exists
-_OF_MISSING_FOLDERS = {
+_MISSING_FOLDER_CODES = {
     ToolErrorType.FILE_NOT_FOUND,
     ToolErrorType.SEARCH_PATH_NOT_FOUND,
     ToolErrorType.GREP_EXECUTION_ERROR,
@@ -219,7 +219,7 @@ class ToolRunner:
 async def _cause_of(error: ToolError, context: ToolContext) -> ToolError:
     """Return the error to report: if the only workspace folder or one that it names is gone, this is the cause."""
     roots = context.workspace.roots
-    for root in roots if error.code in _OF_MISSING_FOLDERS else ():
+    for root in roots if error.code in _MISSING_FOLDER_CODES else ():
         if len(roots) == 1 or any(f"'{shown_path(root)}{end}" in error.message for end in "'/"):
             try:
                 await run_blocking(context.signal, partial(context.workspace.require_root, root))

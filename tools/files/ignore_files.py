@@ -281,7 +281,9 @@ class IgnoreScope:
     agent: tuple[IgnoreFile, ...] | None  # agent-ignore files, weakest first; `None` if they do not apply
     forbidden: Forbidden | None  # the permission rules that forbid reading, if any
     folder: str
-    hidden_by: IgnoreFile | None = None  # the agent-ignore file that hides the folder with everything in it, if any
+    # The agent-ignore file that hides the folder with everything in it, if any. Only `agent_scope_above` sets this, and
+    # `hidden_among` ignores it.
+    hidden_by: IgnoreFile | None = None
 
     def hides(self, name: str, *, is_folder: bool) -> HiddenBy | None:
         """Return the kind of rule that hides an entry of this folder, or `None`. Permission rules count as `AGENT`."""

@@ -138,8 +138,8 @@ class CodeIntelligence:
                     return session
             raise ToolError(
                 ToolErrorType.NO_LANGUAGE_SERVER,
-                "No language server has a file of this workspace open. Give a file of the language as filePath: its "
-                "server is started if needed.",
+                "No language server has a file of this workspace open. Give a file as filePath: the server for its "
+                "language is started if needed.",
             )
         server = self.programs.server_for(location.path)
         if server is None:

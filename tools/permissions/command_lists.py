@@ -180,7 +180,7 @@ def needs_network(words: Words, is_installed: Callable[[str], bool] = lambda _: 
 
 
 def remote_of(words: Words) -> str | None:
-    """Return the first operand of a git command that contacts a remote (empty without one); `None` for others."""
+    """Return the first operand (empty if none) of a git command that contacts a remote; `None` for other commands."""
     after_options = without_git_options(words[1:])
     if words[:1] != ("git",) or not after_options or after_options[0] not in ("fetch", "pull", "push", "ls-remote"):
         return None

@@ -63,6 +63,7 @@ class CommandPaths:
         self._workspace = workspace
         self._roots = workspace.roots
         self._home = home
+        self.real_home = real_path(home) if os.path.isabs(home) else home  # not absolute if this user has none
 
     @cached_property
     def named_paths(self) -> list[NamedPath]:
@@ -203,7 +204,7 @@ class CommandPaths:
         return [] if remote is None or folder is None or is_elsewhere else local_remotes(folder, remote)
 
     def has_package_program(self, folder: str | None, name: str) -> bool:
-        """Return True if a package with this program is installed in a folder of the workspace, or above it there."""
+        """Return True if a package with this program is installed in a folder, or above it within the workspace."""
         place = self.absolute(".", folder)
         while place is not None and is_inside(place, self._roots):
             if os.path.exists(os.path.join(place, "node_modules", ".bin", name)):
@@ -254,7 +255,7 @@ class CommandPaths:
 
         False for system folders, and for folders that contain the home folder or a workspace folder.
         """
-        is_too_much = any(contains(named_path.real_path, folder) for folder in (*self._roots, self._home))
+        is_too_much = any(contains(named_path.real_path, folder) for folder in (*self._roots, self.real_home))
         return not is_too_much and not is_inside(named_path.real_path, _SYSTEM_FOLDERS)
 
 

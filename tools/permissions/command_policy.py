@@ -242,10 +242,7 @@ class _CommandPolicy:
             if rule.specifier is None and rule.governs(Access.READ):
                 question.add(f"{rule}: any command can read files", rule.source)
         for named_path in self._paths.named_paths:
-            for rule in self._rules_about(self._rules.ask, named_path):
-                question.add(f"{rule}: it names {named_path.path}", rule.source)
-                reads, edits = rule.governs(Access.READ), rule.governs(Access.WRITE)
-                self._lift_limits(question, named_path, reads=reads, edits=edits)
+            self._ask_by_rules(question, named_path, "names")
             for file in self._hidden.asked:  # also files that the rule reaches through a link
                 if contains(file.path, named_path.real_path) and named_path.real_path not in question.lifted.asked:
                     question.add(f"{file.reason}: it names {named_path.path}", file.setting)
@@ -265,6 +262,12 @@ class _CommandPolicy:
             question.is_guarded = True
         self._ask_about_hidden(question)
         return question
+
+    def _ask_by_rules(self, question: _Question, named_path: NamedPath, action: str) -> None:
+        for rule in self._rules_about(self._rules.ask, named_path):
+            question.add(f"{rule}: it {action} {named_path.path}", rule.source)
+            reads, edits = rule.governs(Access.READ), rule.governs(Access.WRITE)
+            self._lift_limits(question, named_path, reads=reads, edits=edits)
 
     def _lift_limits(self, question: _Question, named_path: NamedPath, *, reads: bool, edits: bool) -> None:
         """If a path exists or is in the workspace, let consent open it and lift the limits of ask rules about it.
@@ -311,9 +314,13 @@ class _CommandPolicy:
             return  # the folder is in the command's own `/tmp`
         # Make the repository writable, because git could not change it otherwise.
         for path in repositories_outside(folder, self._roots):
-            if contains(path, self._request.home) or path == SCRATCH_NAME:
+            if contains(path, self._paths.real_home) or path == SCRATCH_NAME or self._stays_unchanged(path):
                 continue
             question.writable[path] = None
+            if not any(
+                contains(path, root) for root in self._roots
+            ):  # else it would lift limits on the workspace's files
+                self._ask_by_rules(question, NamedPath(path, path, "", may_be_written=True), "changes")
             if not self._is_allowed_path(path, Access.WRITE):
                 repository = f"the repository {shown_path(path)}, which is outside the workspace"
                 question.add(f"it works in {repository}", widens_access=True)
@@ -344,7 +351,8 @@ class _CommandPolicy:
 
     def _ask_about_outside(self, question: _Question, named_path: NamedPath) -> None:
         name, real_path = named_path.path, named_path.real_path
-        if is_inside(real_path, question.writable):
+        stays = named_path.may_be_written and self._has_bubblewrap and not self._is_reading
+        if is_inside(real_path, question.writable) or (stays and self._stays_unchanged(real_path)):
             return
         may_write, is_absent = named_path.may_be_written, not os.path.lexists(name)
         can_be_written = may_write and self._paths.can_be_writable(named_path)
@@ -365,7 +373,7 @@ class _CommandPolicy:
             return
         question.add(f"it names {name}, which is outside the workspace", widens_access=may_write)
         question.outside[path] = None
-        is_whole = os.path.dirname(real_path) == os.sep or contains(real_path, self._request.home)
+        is_whole = os.path.dirname(real_path) == os.sep or contains(real_path, self._paths.real_home)
         if not (may_write or is_whole) and (literal := literal_path(real_path)) is not None:
             question.grants[Grant(f"Read({literal})", f"reading {name}")] = None
 
@@ -384,7 +392,7 @@ class _CommandPolicy:
             return
         is_landlock = self._site.engine is Engine.LANDLOCK
         visible_paths = (*self._site.shown, *self._roots)
-        if is_landlock and any(contains(path, self._request.home) for path in visible_paths):
+        if is_landlock and any(contains(path, self._paths.real_home) for path in visible_paths):
             reason = "it would see the home folder, where nothing can be hidden without bubblewrap"
             question.add(reason, widens_access=True)
         real_paths = {
@@ -527,7 +535,7 @@ class _CommandPolicy:
             if self._site.is_required:
                 raise sandbox_unavailable(self._site.failure)
             kind, network = ViewKind.UNCONFINED, Network.HOST
-        seen, writable = [*question.seen], [*question.writable]
+        seen, writable = [*question.seen], [path for path in question.writable if not self._stays_unchanged(path)]
         if kind is ViewKind.READING:
             seen += allowed_reading(self._rules, self._request.home)
             targets = (
@@ -714,6 +722,11 @@ class _CommandPolicy:
         rules = [rule for rule in self._rules.allow if rule.specifier is not None or is_inside(path, self._roots)]
         return any(rule.governs(access) and rule.fits_path((path,), self._roots) for rule in rules)
 
+    def _stays_unchanged(self, path: str) -> bool:
+        """Return True if no consent lets a command change a path outside the workspace, because a rule denies it."""
+        rules = (rule for rule in self._rules.deny if rule.governs(Access.READ) or rule.governs(Access.WRITE))
+        return any(rule.specifier is None or rule.fits_path((path,), self._roots) for rule in rules)
+
     @cached_property
     def _hidden(self) -> HiddenFiles:
         return self._request.hidden_files(self._rules)
@@ -775,7 +788,7 @@ def allowed_reading(rules: Rules, home: str) -> Iterator[str]:
 def _scope_of(command: SimpleCommand) -> str:
     """Return the first words of the rule that would allow a simple command and similar ones; empty without such a rule.
 
-    If no rule allows most subcommands of a git command (`git worktree`), the rule is only about one that reads.
+    If rules cannot allow most subcommands of a git command (`git worktree`), the rule names only one that reads.
     """
     scope = first_words(command.words)
     if scope not in {f"git {name}" for name in _GIT_CHANGES_SETTINGS}:

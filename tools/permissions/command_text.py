@@ -32,9 +32,8 @@ Words = tuple[str | None, ...]  # a word is `None` if its value is unknown
 # In the shape of a word: any text within this word (`"$x"`), or none, one or several words (`$x`)
 ONE, SEVERAL = "\0", "\1"
 
-_COMMAND_STRING_OPTION = re.compile(
-    r"-[a-zA-Z]*c|--[a-z-]*command"
-)  # a shell's option for a command string, such as `-lc`
+# The option for a command string, such as `-lc` of a shell or `--command` of `su`
+_COMMAND_STRING_OPTION = re.compile(r"-[a-zA-Z]*c|--[a-z-]*command")
 _COMMAND_STRING_GROUP = re.compile(r"-[a-zA-Z]*c[a-zA-Z]+")  # the same option followed by other letters, such as `-cl`
 _COMMAND_STRING_PROGRAMS = ("flock", "script", "su")  # programs that pass the text after such an option to a shell
 SHELLS = frozenset(("sh", "bash", "rbash", "dash", "ash", "zsh", "ksh"))
@@ -68,7 +67,7 @@ _ESCAPED = re.compile(r"\\(.)", re.DOTALL)
 # The text from the first wildcard to the last one
 _WILDCARDS = re.compile(r"(?<!\\)[*?](?:.*(?<!\\)[*?])?", re.DOTALL)
 _BRACES = re.compile(r"([\w./:@%+=-]*)\{([\w./:@%+=-]+(?:,[\w./:@%+=-]+)+)\}([\w./:@%+=-]*)")
-_REPLACE_OPTION = re.compile(r"-[0rtx]*I(.*)", re.DOTALL)  # how `xargs` is told what it replaces by words of its input
+_REPLACE_OPTION = re.compile(r"-[0rtx]*I(.*)", re.DOTALL)  # names the text that `xargs` replaces with its input
 _ESCAPED_IN_QUOTES = re.compile(r"\\([$`\"\\\n])")
 
 # Programs that run another program, named in their arguments. The values are options that take the next word as their
@@ -613,7 +612,7 @@ def joined(words: Sequence[str | None]) -> str:
 def may_fit(pattern: str, shapes: Sequence[str], *, anywhere: bool) -> bool:
     """Return True if `pattern`, in which `*` stands for any text, fits words that these shapes may stand for.
 
-    With `anywhere`, the first of the words may also be a later one. Takes linear time.
+    With `anywhere`, the pattern may also begin at a later word. Takes linear time.
     """
     end, every = 1 << len(pattern), (2 << len(pattern)) - 1
     places: dict[str, int] = {}  # for each character, the bits of its positions in the pattern
@@ -632,7 +631,7 @@ def may_fit(pattern: str, shapes: Sequence[str], *, anywhere: bool) -> bool:
     for at, shape in enumerate(shapes):
         if not (states or anywhere):
             return False
-        # A word that may be none includes the space before it.
+        # A shape that may stand for no word includes the space before it.
         for character in shape if at == 0 or shape[:1] == SEVERAL else f" {shape}":
             if character == SEVERAL:
                 states = every if anywhere else every & -(states & -states)

@@ -64,9 +64,9 @@ _MAX_SETTINGS_FILES = 40  # of one repository, including those that its settings
 # A comment, a section's name, or a setting with its value as written. A value ends at a line feed or comment, unless
 # these are in quotation marks or follow a backslash.
 _PART_OF_SETTINGS = re.compile(
-    r'[#;][^\n]*+|\[(?P<section>[A-Za-z0-9.-]++)(?:[ \t\r]++"(?P<of>(?>[^"\\\n]|\\.)*+)")?+\]'
-    r"|(?P<name>[A-Za-z][A-Za-z0-9-]*+)[ \t]*+(?:(?=\n)|=(?>[ \t\r]|\\\n|\"\")*+"
-    r'(?P<value>(?>"(?>[^"\\\n]|\\(?:\n|.))*+"|\\(?:\n|.)|[^"\\\n#;])*+))'
+    r'[#;][^\n]*+|\[(?P<section>[A-Za-z0-9.-]++)(?>(?:[ \t\r]++"(?P<of>(?>(?:[^"\\\n]|\\.)*))")?)\]'
+    r"|(?P<name>[A-Za-z][A-Za-z0-9-]*+)[ \t]*+(?:(?=\n)|=(?>(?:[ \t\r]|\\\n|\"\")*)"
+    r'(?P<value>(?>(?:"(?>(?:[^"\\\n]|\\(?:\n|.))*)"|\\(?:\n|.)|[^"\\\n#;])*)))'
     r"|(?P<unknown>[\w-]++|[^ \t\r\n])"
 )
 _QUOTATION = re.compile(r'"|\\(.)')
@@ -136,7 +136,7 @@ def work_tree_above(folder: str) -> str | None:
 
 
 def linked_stores(top: str) -> list[str]:
-    """Return the real paths of the folders with the data of a linked worktree or of a submodule. Blocking.
+    """Return the real paths of the folders in which git keeps the data of a linked worktree or submodule. Blocking.
 
     A `.git` file may come from anyone who can write in the work tree. So the folders count only if they are git's, and
     refer back to the work tree.
@@ -159,7 +159,7 @@ def linked_stores(top: str) -> list[str]:
 
 
 def repositories_outside(folder: str, roots: Sequence[str]) -> Iterator[str]:
-    """Yield real paths outside the workspace in which git makes changes if it works in a folder of a work tree."""
+    """Yield the real paths outside the workspace in which git makes changes if it works in this folder."""
     if (top := work_tree_above(os.path.realpath(folder))) is not None:
         yield from (path for path in outermost((top, *linked_stores(top))) if not is_inside(path, roots))
 
@@ -215,9 +215,9 @@ def paths_named_by_settings(work_tree: str, root: str) -> Iterator[str]:
     hooks folder, only existing files in it that have the name of a hook count. `work_tree` may also be another folder,
     for which the settings of the user and the machine apply.
     """
-    named = _named_paths(work_tree)
-    yield from (path for path in (*named.hooks, *named.files) if contains(root, path) and path != root)
-    if root in named.hooks:
+    named_paths = _named_paths(work_tree)
+    yield from (path for path in (*named_paths.hooks, *named_paths.files) if contains(root, path) and path != root)
+    if root in named_paths.hooks:
         with suppress(OSError):
             yield from (os.path.join(root, name) for name in os.listdir(root) if _HOOK.fullmatch(folded(name)))
 
@@ -226,10 +226,10 @@ def _is_named_by_settings(path: str, root: str) -> bool:
     parts = folded_path(path)
     is_hook = os.path.dirname(path) == root and _HOOK.fullmatch(parts[-1]) is not None
     for top in (*work_trees_above(os.path.dirname(path)), root):
-        named = _named_paths(top)
-        if is_hook and root in named.hooks:
+        named_paths = _named_paths(top)
+        if is_hook and root in named_paths.hooks:
             return True
-        for place in (*named.hooks, *named.files):
+        for place in (*named_paths.hooks, *named_paths.files):
             folded_place = folded_path(place)
             if contains(root, place) and place != root and parts[: len(folded_place)] == folded_place:
                 return True
@@ -238,12 +238,12 @@ def _is_named_by_settings(path: str, root: str) -> bool:
 
 def _named_paths(work_tree: str) -> _NamedBySettings:
     """Return the paths that settings name for a work tree, as written and with every symlink resolved."""
-    named = _read_named_paths(work_tree)
+    paths = _read_named_paths(work_tree)
     hooks, files = (
         tuple(dict.fromkeys((*map(os.path.normpath, group), *map(os.path.realpath, group))))
-        for group in (named.hooks, named.files)
+        for group in (paths.hooks, paths.files)
     )
-    return named._replace(hooks=hooks, files=files)
+    return paths._replace(hooks=hooks, files=files)
 
 
 def local_remotes(folder: str, name: str | None) -> list[str]:
@@ -265,8 +265,8 @@ def _read_named_paths(work_tree: str) -> _NamedBySettings:
         shared = os.path.join(repository, _beginning(repository, "commondir").rstrip("\r\n"))
         pending += [os.path.join(folder, name) for folder in (shared, repository) for name in _SETTINGS_FILES]
     key = (work_tree, *pending)
-    if (named := _named_by_settings.get(key)) is not None:
-        return named
+    if (named_paths := _named_by_settings.get(key)) is not None:
+        return named_paths
     examined_at, stamps = time.time_ns(), dict[str, Stamp | None]()
     hooks: list[str] = []
     files: list[str] = []
@@ -290,9 +290,9 @@ def _read_named_paths(work_tree: str) -> _NamedBySettings:
                 remotes.append((name.removeprefix("remote.").rpartition(".")[0], place))
             elif name.startswith("url."):
                 remotes.append(("", None))  # git may replace the URL of any remote
-    named = _NamedBySettings(tuple(hooks), tuple(files), tuple(remotes))
-    _named_by_settings.keep(key, named, stamps.items(), examined_at)
-    return named
+    named_paths = _NamedBySettings(tuple(hooks), tuple(files), tuple(remotes))
+    _named_by_settings.keep(key, named_paths, stamps.items(), examined_at)
+    return named_paths
 
 
 def _settings(path: str) -> Iterator[tuple[str, str]]:

@@ -57,7 +57,7 @@ class ExitStatus:
 
     code: int | None
     signal: str | None  # the name of the signal that killed it, such as `SIGKILL`
-    is_lost: bool = False  # whether it was killed because the broker had been lost
+    is_lost: bool = False  # whether it was killed because the broker was lost
 
 
 class StartFailedError(Exception):

@@ -32,7 +32,7 @@ NEAR_THE_LIMIT = 0.5
 # Messages from the kernel or resolver about things outside the view.
 _WRITE_REFUSED = re.compile(r"read-only file system|\bEROFS\b|device or resource busy|\bEBUSY\b", re.IGNORECASE)
 _CLOSED = re.compile(r"permission denied|\bEACCES\b", re.IGNORECASE)
-_NO_LOCK = re.compile(r"Unable to create '(/[^'\n]+)\.lock': Read-only")  # what git says about a repository
+_NO_LOCK = re.compile(r"Unable to create '(/[^'\n]+)\.lock': Read-only")  # what git says about a read-only repository
 _FOREIGN = re.compile(r"dubious ownership")  # what git says about a repository of another user
 _ABSENT = re.compile(r"no such file or directory|\bENOENT\b", re.IGNORECASE)
 _CONNECTS = re.compile(r"connect", re.IGNORECASE)
@@ -213,11 +213,11 @@ def _file_hints(command: FinishedCommand) -> list[str]:
     owner = confined_command.foreign_owner
     if owner is not None and (_CLOSED.search(text) or _FOREIGN.search(text)):
         hints.append(
-            f"The workspace belongs to user {owner}, but commands run as root, without root's rights to files of "
-            f"others. Tell the user that this server must run as user {owner}."
+            f"The workspace belongs to user {owner}, but commands run as root, without root's rights to other "
+            f"users' files. Tell the user that this server must run as user {owner}."
         )
     # A rule that allows the command allows only the usual view.
-    rights = "; the user may then be asked" if is_reading else ' and set needs: "write"; the user may then be asked'
+    ending = "; the user may then be asked" if is_reading else ' and set needs: "write"; the user may then be asked'
     if _WRITE_REFUSED.search(text):
         reasons = request.view.restrictions.why.items()
         names = set(re.split(r"[\s'\"`:/]+", text))
@@ -231,11 +231,11 @@ def _file_hints(command: FinishedCommand) -> list[str]:
                 "--workspace."
             )
         elif not rules:
-            hints += _hints_about_protected_files(command, lines, rights)
+            hints += _hints_about_protected_files(command, lines, ending)
         if rules:
             rule_list = ", ".join(map(one_line, [*rules][:MAX_NAMED]))
             is_denied = all(map(_is_denial, rules))
-            advice = "" if is_denied else f" To request access, name the file in the command{rights}."
+            advice = "" if is_denied else f" To request access, name the file in the command{ending}."
             hints.append(f"Protected by {rule_list}.{advice}")
     if is_reading and any(_ABSENT.search(line) and (home in line or "~/" in line) for line in lines):
         hints.append("To request access to a path in the home folder, name it in the command; the user is then asked.")
@@ -260,15 +260,15 @@ def _file_hints(command: FinishedCommand) -> list[str]:
             '"write" to ask the user for a view in which git sees the repository.'
         )
     if owner is None or request.view.restrictions.masked:
-        hints += _hints_about_closed_files(lines, request, rights)
+        hints += _hints_about_closed_files(lines, request, ending)
     return hints
 
 
-def _hints_about_closed_files(lines: Sequence[str], request: CommandRequest, rights: str) -> list[str]:
+def _hints_about_closed_files(lines: Sequence[str], request: CommandRequest, ending: str) -> list[str]:
     reasons = {_why_closed(line, request) for line in lines if _CLOSED.search(line)}
     if None in reasons:
         return [
-            f"To request access to a hidden file, or to a file outside the view, write its path in the command{rights}."
+            f"To request access to a hidden file, or to a file outside the view, write its path in the command{ending}."
         ]
     denials = sorted(filter(None, reasons))
     return [f"Hidden by {', '.join(map(one_line, denials))}."] if denials else []
@@ -277,7 +277,7 @@ def _hints_about_closed_files(lines: Sequence[str], request: CommandRequest, rig
 def _why_closed(line: str, request: CommandRequest) -> str | None:
     """Return the rule that denies what a line complains about, empty for a visible file of the workspace, else `None`.
 
-    A visible file is only not executable, for example.
+    Such a file may merely not be executable.
     """
     masked = request.view.restrictions.masked
     for path in _paths_in([line], request.folder):
@@ -299,7 +299,7 @@ def _paths_in(lines: Sequence[str], folder: str) -> list[str]:
     return [normpath(join(folder, word)) for word in words]
 
 
-def _hints_about_protected_files(command: FinishedCommand, lines: Sequence[str], rights: str) -> list[str]:
+def _hints_about_protected_files(command: FinishedCommand, lines: Sequence[str], ending: str) -> list[str]:
     """Return how a command in the working view can change what it could not change, if no rule protects that."""
     request = command.request
     refused_lines = [line for line in lines if _WRITE_REFUSED.search(line)]
@@ -313,7 +313,7 @@ def _hints_about_protected_files(command: FinishedCommand, lines: Sequence[str],
         them, these_paths = ("them", "the paths") if len(paths) > 1 else ("it", "the path")
         hint = (
             f"Other programs execute or obey {names}. To change {them}, use write_file or edit, or name {these_paths} "
-            f"in the command (touch PATH; ...){rights}."
+            f"in the command (touch PATH; ...){ending}."
         )
     elif command.exit == ExitStatus(0, None) and "|" not in request.command:
         return []  # the program did without what it could not write
@@ -532,6 +532,7 @@ def job_content(job: Job, output: ShownOutput) -> str:
     """Return the content that tells the model about a command that was started in the background."""
     lines = [f"Background Job: {job.id} ({status_text(job)})", f"PID: {job.running.process.pid}"]
     if job.status is JobStatus.RUNNING:
+        confined_command = job.running.confined_command
         lines.append(
             "It continues after this call. read_background_output shows its output, and stop_background_job ends it."
         )
@@ -540,7 +541,7 @@ def job_content(job: Job, output: ShownOutput) -> str:
                 "Only commands of this session, such as curl, can reach the ports that it opens. For the user's "
                 'browser or web_fetch, start it with needs: "network".'
             )
-        elif (box := job.running.confined_command).network is Network.HOST and box.view is not ViewKind.UNCONFINED:
+        elif confined_command.network is Network.HOST and confined_command.view is not ViewKind.UNCONFINED:
             lines.append('Only commands with needs: "network" can reach the ports that it opens.')
     return "\n".join([*lines, _output_block(output)])
 

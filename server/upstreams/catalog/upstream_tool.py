@@ -127,7 +127,7 @@ CLAIMED_KEY = "coretools-mcp/claimedAnnotations"
 """The `_meta` key under which an untrusted upstream's own annotations are published."""
 
 MAX_DATA_CHARS = 100  # how much of an icon's `data:` address a person sees before an approval
-# The fields of a tool that have a heading of their own in the text before an approval
+# The fields of a tool that have their own headings in the text that a person sees before an approval
 _SHOWN_SEPARATELY = frozenset({"name", "description", "inputSchema", "outputSchema", "annotations"})
 _HEADER_NAME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]{1,200}")
 """A token (RFC 9110, 5.6.2); the length limit is this server's own."""
@@ -411,7 +411,7 @@ class BlockedMCPTool(DiscoveredMCPTool):
             others["icons"] = [_with_short_source(icon) for icon in icons]
         if others:
             parts.append(f"Its other fields now: {json.dumps(others, ensure_ascii=False)}")
-        parts.append("Later, only a new description, new arguments or results, or a claim of less risk block it again.")
+        parts.append("Later, only changes of the description, arguments or results, or a claim of less risk, block it.")
         return "\n".join(parts)
 
 

@@ -1,7 +1,7 @@
 """The interface to login storage, and the storage on this machine; `shared_logins` has the storage for replicas.
 
-Outside of the logins, it has the authorization server of each client of the settings (`issuer_of`), which is the same
-for all principals and after a logout.
+Besides the logins, it keeps the authorization server of each OAuth client from the settings (`issuer_of`), which is the
+same for all principals, and stays after a logout.
 
 On this machine, each login is a file in the user's state folder, with its secrets there or in the system keyring. A
 file's name is a digest of the server's address and the principal. The file names the authorization server and contains
@@ -100,7 +100,7 @@ class LoginStore(Protocol):
         ...
 
     async def issuer_of(self, resource: str, client_id: str) -> str | None:
-        """Return the authorization server to which the secret of a client of the settings goes, if one is known."""
+        """Return the authorization server to which the secret of a client from the settings goes, if one is known."""
         ...
 
     async def set_issuer(self, resource: str, client_id: str, issuer: str) -> None: ...
@@ -258,11 +258,15 @@ class TokenStore:
             with open_private_folder(self.folder, makes=False) as folder, folder.open_file(name) as file:
                 if not is_ours(file.info):
                     raise TokenStoreError(f"The file {name} in the folder {FOLDER} belongs to another user: remove it.")
-                return file.head(MAX_BYTES).decode("utf-8", "replace")
+                if issuer := file.head(MAX_BYTES).decode("utf-8", "replace"):
+                    return issuer
         except FileNotFoundError:
             return None
         except OSError as error:
             raise _folder_error(error) from None
+        raise TokenStoreError(
+            f"The file {name} in the folder {FOLDER} is damaged: set oauth.issuer in the server's entry."
+        )
 
     def set_issuer(self, resource: str, client_id: str, issuer: str) -> None:
         name = issuer_key_of(resource, client_id) + _ISSUER_SUFFIX

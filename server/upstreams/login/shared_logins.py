@@ -40,7 +40,9 @@ CHECK_SECONDS = 1.0  # how often to check for changed logins and to retry unfini
 # sooner than this.
 GAP_SECONDS = 5.0
 FORGOTTEN_SECONDS = 600.0  # after this time, an unchanged lock is no longer watched
-_INDEX = "logins"  # the store's key for the digests of all logins, separated by spaces
+# The store's keys for the digests of all logins, and of the clients whose authorization server is known. In each, they
+# are separated by spaces.
+_INDEX, _ISSUER_INDEX = "logins", "login-clients"
 
 
 @dataclass(slots=True)
@@ -132,13 +134,15 @@ class SharedLogins:
         if row.version != ABSENT and row.value is None:
             raise TokenStoreError(
                 "The authorization server of a client in the store (store.url) cannot be decrypted with "
-                "http.stateKeys, or is damaged: set oauth.issuer of its entry."
+                "http.stateKeys, or is damaged: set oauth.issuer in the server's entry."
             )
         await self._access(self._issuers.seal_again(key, row))
         return row.value
 
     async def set_issuer(self, resource: str, client_id: str, issuer: str) -> None:
-        await self._access(self._issuers.write(issuer_key_of(resource, client_id), issuer, None))
+        key = issuer_key_of(resource, client_id)
+        await self._access(self._issuers.write(key, issuer, None))
+        await self._update_index(key, is_present=True, index=_ISSUER_INDEX)
 
     async def lock(self, resource: str, principal: str) -> Release | None:
         return await self._lock(key_of(resource, principal))
@@ -190,25 +194,27 @@ class SharedLogins:
             await self._update_index(key, is_present=True)
         return replace(login, version=version)
 
-    async def _update_index(self, key: str, *, is_present: bool) -> None:
-        """Add a login to the index; if `is_present` is false, remove it."""
+    async def _update_index(self, key: str, *, is_present: bool, index: str = _INDEX) -> None:
+        """Add a key to the index; if `is_present` is false, remove it."""
         for _ in range(MAX_TRIES):
-            entry = await self._access(self._store.get(_INDEX))
+            entry = await self._access(self._store.get(index))
             keys = set[str]() if entry is None else set(entry.value.split())
             if (key in keys) == is_present:
                 return
             text = " ".join(sorted(keys | {key} if is_present else keys - {key}))
-            if await self._access(self._store.put(_INDEX, text, if_version=ABSENT if entry is None else entry.version)):
+            if await self._access(self._store.put(index, text, if_version=ABSENT if entry is None else entry.version)):
                 return
         logger.warning("the index of the logins in the store is being changed by too many processes at once")
 
-    async def _index_keys(self) -> list[str]:
-        entry = await self._access(self._store.get(_INDEX))
+    async def _index_keys(self, index: str = _INDEX) -> list[str]:
+        entry = await self._access(self._store.get(index))
         return [] if entry is None else entry.value.split()
 
     async def _seal_again(self) -> bool:
-        """Encrypt all logins with the first key, to retire the others. Returns false if locked logins were skipped."""
+        """Encrypt all rows with the first key, to retire the others. Returns false if locked logins were skipped."""
         is_done = True
+        for key in await self._index_keys(_ISSUER_INDEX):
+            await self._access(self._issuers.seal_again(key, await self._access(self._issuers.read(key))))
         for key in await self._index_keys():
             if (await self._access(self._rows.read(key))).is_current:
                 continue

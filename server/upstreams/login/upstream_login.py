@@ -254,7 +254,8 @@ class Login:
         return await self._use_token(record, token, old_token.get(_REQUESTED_SCOPES))
 
     async def _renew_for_program(self, record: StoredLogin | None) -> str:
-        if record is None or self.challenge is not None:
+        is_known = record is not None and is_same_issuer(record.issuer, self.oauth.issuer or record.issuer)
+        if record is None or not is_known or self.challenge is not None:
             server = await self._servers.discover(self.challenge)
         else:
             server = _server_of(record)
@@ -454,7 +455,7 @@ class Login:
         return settings_client if settings_client is not None and is_same else stored_client
 
     async def _claim_issuer(self, server: AuthorizationServer, record: StoredLogin | None) -> None:
-        """Check an authorization server before it gets the client of the settings: an upstream could name any server.
+        """Check an authorization server before it gets the client's secret: an upstream could name any server.
 
         `oauth.issuer` decides. Without it, the first authorization server is the only one for this upstream and client,
         for all principals, and also after a logout.
@@ -475,8 +476,8 @@ class Login:
     def _check_issuer(self, server: AuthorizationServer, expected: str | None) -> None:
         if expected is not None and not is_same_issuer(server.issuer, expected):
             raise LoginError(
-                f"the server names the authorization server {visible_line(server.issuer)}, but its login belongs to "
-                f"{visible_line(expected)}. If this is intended, set oauth.issuer to the new one, and log in again"
+                f"the authorization server {visible_line(server.issuer)} cannot be used, because the login belongs to "
+                f"{visible_line(expected)}. If that one has moved, set oauth.issuer to the new one, and log in again"
             )
 
     async def _keep_issuer(self, client_id: str, issuer: str) -> None:
@@ -583,7 +584,7 @@ class Login:
 
     @asynccontextmanager
     async def _lock(self, owner: str | None = None) -> AsyncGenerator[None]:
-        """Keep other processes from renewing this login, or from what else they do with the lock of `owner`."""
+        """Keep other processes from renewing this login, or from what they lock under the same `owner`."""
         owner = self.principal if owner is None else owner
         deadline = anyio.current_time() + TURN_SECONDS
         release: Release | None = None

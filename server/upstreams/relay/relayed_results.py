@@ -69,17 +69,17 @@ _JSON_TOKEN = re.compile(r'[^",{\[]+|"(?:[^"\\]+|\\.)*"?|[,{\[]')
 
 
 def checked_result(result: Json, method: str, *, is_modern: bool) -> Json:
-    """Return a result of an upstream; if it is complete, without the fields that only others, or other revisions, have.
+    """Return a result of an upstream; if it is complete, without fields of other kinds of results or other revisions.
 
     Only a 2026-07-28 upstream (`is_modern`) may return questions and tasks. If an older one did, the client would take
     them for those of this server. Raises `UnusableAnswerError` if the upstream may not return such a result.
     """
     kind = result.get("resultType")
     if kind in (None, "complete"):
-        removed = _QUESTION_FIELDS if is_modern else _QUESTION_FIELDS | _CACHE_FIELDS
-        removed = removed if kind == "complete" else removed | {"resultType"}
-        has_any = not removed.isdisjoint(result)
-        return {name: value for name, value in result.items() if name not in removed} if has_any else result
+        removed_fields = _QUESTION_FIELDS if is_modern else _QUESTION_FIELDS | _CACHE_FIELDS
+        removed_fields = removed_fields if kind == "complete" else removed_fields | {"resultType"}
+        has_any = not removed_fields.isdisjoint(result)
+        return {name: value for name, value in result.items() if name not in removed_fields} if has_any else result
     if not is_modern or not isinstance(kind, str) or method not in _METHODS_OF_KIND.get(kind, ()):
         raise UnusableAnswerError("its result is of a type that its revision, or this request, does not have")
     return result
@@ -170,7 +170,7 @@ def with_links(method: str, result: Json, published_uri: Callable[[str], str]) -
 
 @dataclass(frozen=True, slots=True)
 class CalledTool:
-    """The tool whose result it is."""
+    """The tool that returned a result."""
 
     name: str  # the name that the client knows
     upstream_name: str
@@ -356,11 +356,11 @@ def protocol_error(error: Json, alias: str = "", exchange: Exchange | None = Non
     code, message, data = error.get("code"), error.get("message"), error.get("data")
     code = code if isinstance(code, int) else INTERNAL_ERROR
     if code == URL_ELICITATION_REQUIRED:
-        links = map(as_mapping, as_list(as_mapping(data).get("elicitations")))
+        links = [{**as_mapping(link), "mode": "url"} for link in as_list(as_mapping(data).get("elicitations"))]
         links_to_open = [
             labelled(alias, "elicitation/create", link)
             for link in links
-            if exchange is not None and exchange.can_be_asked("elicitation/create", {**link, "mode": "url"})
+            if exchange is not None and exchange.can_be_asked("elicitation/create", link)
         ]
         data = {**as_mapping(data), "elicitations": links_to_open}
     return MCPError(code, message if isinstance(message, str) else "", data)

@@ -385,6 +385,8 @@ class Tasks:
 
     async def _for_client(self, route: TaskRoute, task: Json, exchange: Exchange) -> Json:
         """Convert an upstream's task report for the client."""
+        if self._why_denied(route.upstream.alias, exchange.rights):  # since the client's stream was opened
+            raise UpstreamError(NO_SUCH_TASK)
         report: Json = {**_state_of(task), "taskId": route.name}
         if "resultType" in report:
             report["resultType"] = "complete"
@@ -396,7 +398,7 @@ class Tasks:
                 client_name = display_name(as_mapping(exchange.meta.get(CLIENT_INFO_META_KEY)))
                 report["result"] = await self._large_results.shortened(route.tool, result, exchange, client_name)
             case "failed":
-                report["error"] = _error_of(task)
+                report["error"] = protocol_error(_error_of(task), route.upstream.alias, exchange).to_json()
             case "input_required":
                 questions = self._questions.setdefault(key, TaskQuestions())
                 if len(self._questions) > MAX_ASKING:

@@ -1,10 +1,10 @@
 """The resources of all upstreams: the URIs by which clients know them, and clients' subscriptions to them.
 
 An unambiguous URI is published unchanged. An ambiguous URI is published with the upstream's alias and a plus sign in
-front of it (for an app, after `ui://`). A template counts as matching every URI with its scheme. Without a scheme, it
-could match any URI, so it is also published with the alias. No upstream keeps an ambiguous URI unchanged, regardless of
-the order of the upstreams or of when their lists arrive. Otherwise, an upstream could take over another upstream's
-resources.
+front of it (for an app, after `ui://`). A template counts as matching every URI with its scheme. A template without a
+scheme could match any URI, so it is published with the alias too. No upstream keeps an ambiguous URI unchanged,
+regardless of the order of the upstreams or of when their lists arrive. Otherwise, an upstream could take over another
+upstream's resources.
 
 A subscription (`Watch`) is renewed after a lost connection, and reports changes under the URI that the client watches.
 """
@@ -43,7 +43,8 @@ MAX_FOLDERS = 16  # maximum number of parent folders to remember for each file o
 MAX_LINKED = 10_000  # maximum number of unlisted URIs to remember per upstream
 
 MAX_WATCHED = 1_000  # maximum number of resources that one client connection may watch
-MAX_RENEWED_AT_ONCE = 10  # maximum number of requests of one client to renew its subscriptions, so that none waits long
+# Maximum number of one client's subscriptions to renew at a time, so that no request waits long
+MAX_RENEWED_AT_ONCE = 10
 MAX_UPDATED = 10_000  # maximum number of changed resources that wait for a notification
 
 _MAIN_FILE = "/SKILL.md"  # the file that makes its folder a skill
@@ -464,7 +465,7 @@ class Watching:
         return chain.from_iterable(self._watches.values())
 
     async def _renew(self, alias: str, lost_watches: list[Watch]) -> None:
-        """Try once to renew subscriptions lost with a connection to an upstream, when the upstream is available."""
+        """When an upstream is available again, try once to renew the subscriptions that were lost with a connection."""
         upstream = await self._available_upstream(alias)
         if upstream is None:
             logger.info(
@@ -497,7 +498,7 @@ class Watching:
             if session is None:
                 await upstream.connected.wait()  # also set when a settings change replaces or removes the upstream
                 continue
-            # Only a request shows whether a remote server is lost. If so, a client's session may be lost first.
+            # Only a request shows that a remote server is lost, so a client's session may be lost before this one.
             with suppress(ConnectionLostError):
                 await session.flush()
             if upstream.live_session is session and self._pool.by_alias.get(alias) is upstream:

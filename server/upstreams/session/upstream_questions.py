@@ -4,7 +4,7 @@ A handshake-era upstream does not say which call caused a question. The question
 goes to a client with a call in progress in that session. A handshake-era client is asked while its call waits
 (`LiveQuestion`). A 2026-07-28 client gets the question as the result of its call, and answers with its next request
 (`UpstreamQuestion`). Some upstreams request roots outside of calls (file servers do so right after the handshake). If
-the client can only be asked during calls, they get the workspace folders.
+the client can only be asked during calls, local programs get the workspace folders, and other upstreams no roots.
 
 A 2026-07-28 upstream returns its questions as the result of a call: `round_of` decides which of them the client gets,
 and `next_round` puts the answers into the next request.
@@ -98,7 +98,7 @@ class SessionOptions:
     client: Exchange | None = None
     observer: Observer | None = None  # observes the session's requests
     folders: tuple[str, ...] = ()  # the workspace folders, if the server is a local program
-    # returns why a server is hidden from clients with these rights, which may change while it runs; else empty
+    # Returns why a server is hidden from clients with these rights; empty if it is visible. May change at any time.
     why_denied: Callable[[str, Rights], str] = lambda _alias, _rights: ""
 
     def is_denied_to(self, client: Exchange) -> bool:

@@ -187,11 +187,12 @@ class UpstreamSession:
 
     def _relay_notification(self, method: str, params: Json) -> None:
         call = next((call for call in self.questions.suspects() if not call.is_suspended), None)
+        client = self.options.client if call is None else call.exchange
+        if client is None or self.options.is_denied_to(client):
+            return
         if call is not None:
             call.pending.put(Notice(method, params))
-            return
-        client = self.options.client
-        if client is not None and not self.options.is_denied_to(client) and method != "notifications/initialized":
+        elif method != "notifications/initialized":
             self._background.start(client.notify, method, params)
 
 
@@ -283,7 +284,7 @@ class ResourceSubscriptions:
             subscription.watchers += 1
 
     def unwatch(self, uri: str, watchers: int = 1) -> None:
-        """Remove watchers in the session's tasks, because a watcher's own task could be cancelled early."""
+        """Remove watchers in a task of the session, because a watcher's own task could be cancelled early."""
         if not self._session.lost.is_set():
             self._session.tasks.start_soon(self._remove, uri, watchers)
 

@@ -64,12 +64,14 @@ LEAVING_SECONDS = 1.0  # time limit for ending a session at the server
 _CHALLENGE_STATUSES = frozenset({HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN})
 _SESSION, _VERSION = "mcp-session-id", "mcp-protocol-version"
 _EVENTS = "text/event-stream"
+_LOGIN = "login"  # a header name for which the value and the token in it are secrets, but not the word `Bearer`
 _GET_HEADERS = {"accept": _EVENTS, "cache-control": "no-store"}
 _POST_HEADERS = {"accept": "application/json, text/event-stream", "content-type": "application/json"}
 # Statuses that servers send for an unknown session
 _UNKNOWN_SESSION_STATUSES = (HTTPStatus.BAD_REQUEST, HTTPStatus.NOT_FOUND)
 _INVALID_MESSAGE = "its message is incomplete, too long or not valid JSON-RPC"
 _SESSION_UNKNOWN = "it no longer knows the session"
+MAX_TOKENS = 4  # how many of the login's latest tokens are removed from results
 MAX_HOPS = 3  # maximum number of consecutive redirects
 MAX_RETRY_MS = 3_600_000  # maximum pause that a server can request
 MAX_ID_CHARS = 4_096  # maximum length of an event's id, which is sent back in a header
@@ -109,7 +111,8 @@ class CarefulTransport(httpx2.AsyncBaseTransport):
         self, on_doubt: Callable[[], None], login: Credentials | None = None, *, by_proxy: bool = True
     ) -> None:
         self.secrets = SentSecrets()
-        self._tokens = SentSecrets()  # only those of the login, which its client does not know
+        # Only the login's tokens, which the client does not know. Long results are searched for all of them.
+        self._tokens = SentSecrets(MAX_TOKENS)
         self.on_doubt = on_doubt
         self._login = login
         self._by_proxy = by_proxy
@@ -193,7 +196,7 @@ class CarefulTransport(httpx2.AsyncBaseTransport):
             if header is not None:
                 request.headers["authorization"] = header
                 self.secrets.learn([("authorization", header)])
-                self._tokens.learn([("authorization", header.rpartition(" ")[2])])
+                self._tokens.learn([(_LOGIN, header)])
             response = await inner.handle_async_request(request)
             if is_last or response.status_code not in _CHALLENGE_STATUSES:
                 break
@@ -237,7 +240,7 @@ class CarefulTransport(httpx2.AsyncBaseTransport):
             return message
         if isinstance(message, Response | ErrorResponse) and secrets is self.secrets and len(encoded) > ERROR_BYTES:
             return unusable(message.id or 0, "its error is too long and contains a secret")
-        return message._replace(**{name: {key: secrets.hide_within(value) for key, value in content.items()}})
+        return message._replace(**{name: secrets.hide_within(content)})
 
     async def aclose(self) -> None:
         if self._inner is not None:

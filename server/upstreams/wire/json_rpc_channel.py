@@ -48,7 +48,7 @@ MAX_EVENTS, MAX_EVENT_BYTES = 1_000, 4 << 20
 NEVER_CANCELLED = frozenset({"initialize", "server/discover"})  # the specification forbids cancelling them
 CANCEL_SECONDS = 1.0  # how long to try to send a cancellation notification to an upstream that does not read
 ABANDONED_SECONDS = 120.0  # after this long, an abandoned and unanswered request counts as done
-MAX_ABANDONED = 1_000  # maximum number of abandoned requests to remember; further ones count for all clients
+MAX_ABANDONED = 1_000  # maximum number of abandoned requests to remember; further ones may be any client's
 
 
 class RelayError(Exception):
@@ -425,7 +425,7 @@ class JsonRpcChannel:
     # Maps the ids of up to `MAX_ABANDONED` abandoned requests to their client, and to the time until which they count
     # as unfinished; oldest first.
     _abandoned: dict[int, tuple[str, float]] = field(default_factory=dict[int, tuple[str, float]], init=False)
-    # Until when abandoned requests that do not fit into `_abandoned` count as unfinished
+    # The time until which abandoned requests that do not fit into `_abandoned` count as unfinished
     _others_expire_at: float = field(default=float("-inf"), init=False)
     _is_lost: bool = field(default=False, init=False)
     _loop: asyncio.AbstractEventLoop = field(default_factory=asyncio.get_running_loop, init=False)

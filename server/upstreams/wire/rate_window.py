@@ -9,9 +9,9 @@ from dataclasses import dataclass
 
 @dataclass(eq=False, slots=True)
 class RateWindow:
-    """Admits up to `limit` messages per second. Further ones are counted, for `report` at the end of the second.
+    """Admits up to `limit` messages per second, and passes the number of further ones to `report`.
 
-    The second ends with the first message after it, or with `close`.
+    They are reported when the first message after the second arrives, or by `close`.
     """
 
     limit: int

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Callable, Generator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -261,7 +262,7 @@ async def test_the_secret_of_an_entry_goes_to_one_authorization_server_alone(
 
 @pytest.mark.requirement("login.issuer")
 @pytest.mark.parametrize("grant", ["authorization-code", "client-credentials"])
-async def test_after_a_logout_and_for_another_person_the_secret_goes_to_the_same_authorization_server(
+async def test_after_a_logout_and_for_another_person_only_oauth_issuer_moves_the_secret_to_another_authorization_server(
     grant: str, tmp_path: Path, start_liar: Callable[..., Liar]
 ) -> None:
     liar, thief = start_liar("echo"), start_liar()
@@ -281,11 +282,32 @@ async def test_after_a_logout_and_for_another_person_the_secret_goes_to_the_same
     scene.entry["oauth"]["issuer"] = thief.base
     await scene.log_in()
     assert "TOP-SECRET" in thief.token_requests[0]
-    # From then on, the new one is the only one, also without the setting.
+    # From then on, only the new authorization server gets the secret, even without the setting.
     del scene.entry["oauth"]["issuer"]
     assert (await scene.run("logout", ALIAS)).returncode == 0
     liar.overrides, count = {}, len(liar.token_requests)
     assert f"belongs to {thief.base}" in (await scene.run("login", ALIAS)).stderr
+    assert len(liar.token_requests) == count
+
+
+@pytest.mark.requirement("login.issuer")
+@pytest.mark.parametrize("grant", ["authorization-code", "client-credentials"])
+async def test_after_an_authorization_server_has_moved_the_setting_alone_leads_to_the_new_one(
+    grant: str, tmp_path: Path, start_liar: Callable[..., Liar]
+) -> None:
+    liar, successor = start_liar("echo"), start_liar()
+    scene = _scene(tmp_path, liar)
+    scene.entry["oauth"] = {"clientId": "us", "clientSecret": "TOP-SECRET", "grant": grant}
+    await scene.log_in()
+    (path,) = Path(os.environ["XDG_STATE_HOME"]).rglob("logins/*.json")
+    record = json.loads(path.read_text())
+    record["login"]["expires_at"] = 1.0
+    path.write_text(json.dumps(record))
+    count = len(liar.token_requests)
+    liar.overrides = {RESOURCE: {"authorization_servers": [successor.base]}}
+    scene.entry["oauth"]["issuer"] = successor.base
+    await scene.log_in()
+    assert "TOP-SECRET" in successor.token_requests[0]
     assert len(liar.token_requests) == count
 
 

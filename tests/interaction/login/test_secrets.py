@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import os
 import stat
 from pathlib import Path
@@ -72,6 +73,8 @@ async def test_a_result_that_repeats_the_access_token_arrives_without_it(scene: 
         assert text_of(await scene.call(client)) == "hello"
         (token,) = scene.upstream.get("/counts")["tokens"]
         assert text_of(await scene.call(client, text=f"a bearer token: {token}!")) == f"a bearer token: {HIDDEN}!"
+        header = base64.b64encode(f"Bearer {token}".encode()).decode()
+        assert text_of(await scene.call(client, text=header)).rstrip("=") == HIDDEN
 
 
 @needs_root

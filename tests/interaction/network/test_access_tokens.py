@@ -155,7 +155,7 @@ BAD: Mapping[str, tuple[dict[str, Any], dict[str, Any], str]] = {
     "issued at a time in words": ({"iat": "today"}, {}, "not valid"),
     "for another audience": ({"aud": "https://other.example.com/mcp"}, {}, "another audience"),
     "for a part of our URL": ({"aud": "https://tools.example.com"}, {}, "another audience"),
-    "for our URL with a slash": ({"aud": f"{RESOURCE}/"}, {}, "another audience"),
+    "for our URL with a slash at the end": ({"aud": f"{RESOURCE}/"}, {}, "another audience"),
     "without an audience": ({"aud": None}, {}, "not valid"),
     "for us and for a number": ({"aud": [RESOURCE, 1]}, {}, "another audience"),
     "for an object": ({"aud": {RESOURCE: True}}, {}, "another audience"),

@@ -206,23 +206,26 @@ async def test_a_session_is_for_the_scopes_that_opened_it_and_a_renewed_token_co
     def token(scope: str, **claims: Any) -> dict[str, str]:
         return bearer(sign_token(company.base, {"scope": scope, **claims}))
 
-    full, renewed, others = token("read run"), token("run read", jti="2"), (token("read"), token("read run write"))
+    first_token, renewed_token = token("read run"), token("run read", jti="2")
+    other_tokens = (token("read"), token("read run write"))
     async with http_client(root, tmp_path, company) as http:
-        session = await session_of(http, full)
-        for other in others:
-            headers = other | session
+        session = await session_of(http, first_token)
+        for other_token in other_tokens:
+            headers = other_token | session
             messages = (PING, {"jsonrpc": "2.0", "id": 1, "result": {"action": "accept"}})
             answers = [await http.post("/mcp", json=message, headers=headers) for message in messages]
             answers += [await http.get("/mcp", headers=headers | {"last-event-id": "1/0"})]
             answers += [await http.delete("/mcp", headers=headers)]
             assert {answer.status_code for answer in answers} == {404}
             assert "with other scopes" in answers[0].text
-        assert (await http.post("/mcp", json=PING, headers=renewed | session)).status_code == 200
-        async with http.stream("GET", "/sse", headers=full) as stream:
-            path = await anext(events_of(stream))
-            statuses = [(await http.post(path, json=INITIALIZE, headers=token)).status_code for token in others]
-            assert statuses == [404, 404]
-            assert (await http.post(path, json=INITIALIZE, headers=renewed)).status_code == 202
+        assert (await http.post("/mcp", json=PING, headers=renewed_token | session)).status_code == 200
+        async with http.stream("GET", "/sse", headers=first_token) as stream:
+            events = events_of(stream)  # kept, because the stream is closed with it
+            path = await anext(events)
+            refusals = [await http.post(path, json=INITIALIZE, headers=token) for token in other_tokens]
+            assert [refusal.status_code for refusal in refusals] == [404, 404]
+            assert "with other scopes" in refusals[0].text
+            assert (await http.post(path, json=INITIALIZE, headers=renewed_token)).status_code == 202
 
 
 @pytest.mark.requirement("oauth.sessions")
@@ -232,23 +235,25 @@ async def test_a_session_is_for_the_scopes_that_opened_it_and_a_renewed_token_co
 async def test_an_answer_from_a_token_without_the_scopes_of_the_call_has_no_effect(
     root: Path, tmp_path: Path, company: ScriptedIssuer, name: str, arguments: dict[str, Any]
 ) -> None:
-    full, lesser = (bearer(sign_token(company.base, {"scope": scope})) for scope in ("read run upstream:*", "read"))
-    form: dict[str, Any] = {"elicitation": {"form": {}}}
-    meta: dict[str, Any] = {**META, "io.modelcontextprotocol/clientCapabilities": form}
+    full_token, reading_token = (
+        bearer(sign_token(company.base, {"scope": scope})) for scope in ("read run upstream:*", "read")
+    )
+    capabilities: dict[str, Any] = {"elicitation": {"form": {}}}
+    meta: dict[str, Any] = {**META, "io.modelcontextprotocol/clientCapabilities": capabilities}
     async with http_client(root, tmp_path, company, mcpServers={"up": stdio_entry("handshake")}) as http:
 
         async def call(token: dict[str, str], **answers: Any) -> dict[str, Any]:
             params = {"name": name, "arguments": arguments, "_meta": meta, **answers}
             headers = {**token, "mcp-protocol-version": MODERN, "mcp-method": "tools/call", "mcp-name": name}
             message = {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": params}
-            return json.loads([e async for e in _events(http, headers, message)][-1])["result"]
+            return json.loads([event async for event in _events(http, headers, message)][-1])["result"]
 
-        question = await call(full)
+        question = await call(full_token)
         answers = {
             "requestState": question["requestState"],
             "inputResponses": {key: {"action": "accept", "content": CONTENT} for key in question["inputRequests"]},
         }
-        refusal = await call(lesser, **answers)
+        refusal = await call(reading_token, **answers)
         assert refusal["isError"]
         assert "needs the scope" in str(refusal["content"])
         assert not (root / "made").exists()

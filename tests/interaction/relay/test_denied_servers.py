@@ -101,7 +101,7 @@ async def test_a_server_that_is_denied_while_it_runs_disappears_and_comes_back(t
             assert await all_names(client) == expected_names
 
 
-TALK = """
+TALKING_SERVER = """
 import json, pathlib, runpy, sys, threading, time
 sign, sys.argv = pathlib.Path(sys.argv[1]), sys.argv[2:]
 
@@ -119,14 +119,18 @@ def talk():
 threading.Thread(target=talk, daemon=True).start()
 runpy.run_path(sys.argv[0], run_name="__main__")
 """
-"""Runs the program named by its second argument, and asks a question whenever the file of the first one appears."""
+"""Runs the program in its second argument; for each file at its first one, sends a log message and a question."""
 
 
 @pytest.mark.requirement("permissions.deny-server")
-async def test_a_server_that_is_denied_while_it_runs_no_longer_reaches_its_client(tmp_path: Path) -> None:
+@pytest.mark.parametrize("in_call", [False, True])
+async def test_no_question_or_log_message_of_a_server_reaches_its_client_after_the_server_is_denied(
+    tmp_path: Path, *, in_call: bool
+) -> None:
     sign, tale = tmp_path / "sign", tmp_path / "tale"
-    entry = scripted_entry("shut", tale=str(tale))
-    entry["args"] = ["-S", "-c", TALK, str(sign), *entry["args"][1:]]
+    tools = {"tools/list": {"tools": [{"name": "go", "inputSchema": {"type": "object"}}]}}
+    entry = scripted_entry("shut", tale=str(tale), answers=tools, silent=["tools/call"])
+    entry["args"] = ["-S", "-c", TALKING_SERVER, str(sign), *entry["args"][1:]]
     settings: Json = {"tools": {"builtIn": False}, "mcpServers": {"shut": entry}}
     app, answer = app_of(config := write_config(tmp_path, settings)), answer_with(elicitation={"action": "decline"})
 
@@ -142,6 +146,9 @@ async def test_a_server_that_is_denied_while_it_runs_no_longer_reaches_its_clien
         anyio.create_task_group() as tasks,
     ):
         await client.items_by_name("tools")
+        if in_call:
+            tasks.start_soon(client.call, "shut__go")
+            await until(lambda: "tools/call" in tale.read_text())
         await talk()
         await client.wait_for_notifications("notifications/message")
         assert len(client.questions) == 1

@@ -80,7 +80,7 @@ async def test_a_resource_of_a_remote_server_is_watched_again_although_the_sessi
             await ada.request("resources/subscribe", {"uri": URI})
             await touch_until_notified(ada, URI)
         ada.messages.clear()
-        assert (await ada.call("up__whoami")).get("isError")  # ends the client's session; the other one is not yet lost
+        assert (await ada.call("up__whoami")).get("isError")  # ends only this client's session
         await until(lambda: "upstream up is not available" in caplog.text)
         with background_server(command, r"port (\d+)"):
             assert [update["uri"] for update in await ada.wait_for_notifications(UPDATED)] == [URI]

@@ -216,7 +216,7 @@ CAN_ASK = ("tools/call", "resources/read", "prompts/get")
 
 @pytest.mark.requirement("relay.raw_questions")
 @by_eras
-async def test_a_result_that_the_upstreams_revision_does_not_have_reaches_no_client(
+async def test_a_result_of_an_unexpected_type_reaches_no_client_and_a_complete_one_has_no_fields_of_a_question(
     client_era: str, upstream_era: str, tmp_path: Path
 ) -> None:
     complete: Json = {**FORGED_QUESTION, "resultType": "complete"}
@@ -265,7 +265,7 @@ async def test_a_result_that_the_upstreams_revision_does_not_have_reaches_no_cli
 
 @pytest.mark.requirement("relay.raw_questions")
 @pytest.mark.parametrize("client_era", ["handshake", "modern"])
-async def test_a_request_of_a_2026_upstream_is_refused_and_its_call_is_sent_once(
+async def test_a_request_of_a_2026_upstream_during_a_call_is_refused_and_the_call_is_sent_once(
     client_era: str, tmp_path: Path
 ) -> None:
     tale = tmp_path / "tale"
@@ -524,7 +524,8 @@ async def test_a_link_names_its_host_and_has_an_id_if_the_clients_revision_has_i
 @pytest.mark.requirement("relay.addresses")
 @by_era_each_way
 async def test_links_that_must_be_opened_before_a_call_are_shown_as_in_a_question(era: str, tmp_path: Path) -> None:
-    links = [{"mode": "url", "message": "Look", "url": url, "elicitationId": "e1"} for url in HOST_SENTENCES]
+    links: list[Json] = [{"message": "Look", "url": url, "elicitationId": "e1"} for url in HOST_SENTENCES]
+    links = [{**link, "mode": "url"} for link in links[1:]] + [links[0]]  # the mode is obvious
     forbidden_links = [
         {**links[0], "url": url} for url in ("file:///etc/passwd", "javascript:alert(1)", "https://a.example/\u202e", 7)
     ]
@@ -548,11 +549,11 @@ async def test_links_that_must_be_opened_before_a_call_are_shown_as_in_a_questio
         "First log in",
         1,
     )
-    assert [link["url"] for link in relayed_error["data"]["elicitations"]] == list(HOST_SENTENCES)
-    for link, host_sentence in zip(relayed_error["data"]["elicitations"], HOST_SENTENCES.values(), strict=True):
+    assert [link["url"] for link in relayed_error["data"]["elicitations"]] == [link["url"] for link in links]
+    for link in relayed_error["data"]["elicitations"]:
         assert link["elicitationId"] == "e1"
         assert link["message"].startswith("[up] Look\n")
-        assert host_sentence in link["message"]
+        assert HOST_SENTENCES[link["url"]] in link["message"]
 
 
 @pytest.mark.requirement("relay.addresses")

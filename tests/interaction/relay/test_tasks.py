@@ -17,6 +17,7 @@ import anyio
 import httpx2
 import pytest
 
+from server.settings import load_settings
 from server.store.replica import lone_replica
 from server.store.sealing import SealedStates
 from server.upstreams.connections.client_sessions import ClientSessions
@@ -24,6 +25,7 @@ from server.upstreams.relay import tasks as upstream_tasks
 from tests.background_servers import background_server
 from tests.fork_server import forked
 from tests.harness import PEERS, server_arguments, write_config
+from tests.in_process import in_process
 from tests.interaction.network.wires import modern, modern_headers
 from tests.interaction.relay.clients import (
     ALL,
@@ -32,7 +34,9 @@ from tests.interaction.relay.clients import (
     Json,
     WireClient,
     accept_forms,
+    app_of,
     call_params,
+    client_on,
     proxy_client,
     text_or_json,
 )
@@ -831,10 +835,10 @@ async def test_a_task_with_an_invalid_id_is_refused_and_invalid_times_are_passed
             assert (await client.request("tasks/get", {"taskId": task_id}))["pollIntervalMs"] == odd_value
         await client.items_by_name("resources")
         error = await refusal_error(client, "resources/read", {"uri": "test://text"})
-        assert "of a type that" in error["message"]
+        assert "its result is of a type that" in error["message"]
     entry = {**STDIO_ENTRY, "args": forked([PEER, "old"])}
     async with task_client(tmp_path, entry) as client:
-        assert "of a type that" in (await client.call("up__manual", arguments))["content"][0]["text"]
+        assert "its result is of a type that" in (await client.call("up__manual", arguments))["content"][0]["text"]
         assert EXTENSION not in (await client.request("server/discover"))["capabilities"]["extensions"]
 
 
@@ -973,7 +977,7 @@ async def test_a_long_result_of_a_task_is_shortened_and_saved_like_that_of_a_cal
 
 @pytest.mark.requirement("tasks.followed")
 @by_client
-async def test_a_task_that_failed_without_a_valid_error_has_one_with_a_message(
+async def test_a_task_that_failed_without_a_valid_error_gets_one_with_a_message(
     era: str, entries: dict[str, Json], tmp_path: Path
 ) -> None:
     async with proxy_client(tmp_path, {"up": entries["stdio"]}, era, capabilities=ALL) as client:
@@ -981,3 +985,46 @@ async def test_a_task_that_failed_without_a_valid_error_has_one_with_a_message(
         with pytest.raises(AnswerError) as refusal:
             await client.call("up__manual", {"label": "one", "fields": fields, "anyway": True})
         assert refusal.value.error["message"] == "The task failed, but the server sent no valid error."
+
+
+@pytest.mark.requirement("relay.addresses")
+async def test_links_in_the_error_of_a_task_are_shown_as_in_that_of_a_call(
+    entries: dict[str, Json], tmp_path: Path
+) -> None:
+    link = {"message": "Look", "url": "https://example.org", "elicitationId": "e1"}
+    data = {"elicitations": [link, {**link, "url": "file:///etc/passwd"}]}
+    error = {"code": -32042, "message": "First log in", "data": data}
+    async with task_client(tmp_path, entries["stdio"]) as client:
+        name = await begin_task(client)
+        await settle(client, "failed", error=error)
+        (shown_link,) = (await client.request("tasks/get", {"taskId": name}))["error"]["data"]["elicitations"]
+        assert shown_link["message"].startswith("[up] Look\n")
+        assert "leads to the host example.org." in shown_link["message"]
+
+
+@pytest.mark.requirement("permissions.deny-server")
+async def test_a_stream_no_longer_reports_the_tasks_of_a_server_that_is_denied(
+    entries: dict[str, Json], tmp_path: Path
+) -> None:
+    settings: Json = {"tools": {"builtIn": False}, "mcpServers": {"up": entries["http"], "other": entries["http"]}}
+    app = app_of(config := write_config(tmp_path, settings))
+    async with (
+        app.running(),
+        client_on(in_process(app), "modern", TASK_CAPABILITIES) as client,
+        anyio.create_task_group() as tasks,
+    ):
+        names: list[str] = []
+        for alias in ("up", "other"):
+            arguments = call_params(f"{alias}__manual", {"label": alias, "fields": QUICK})
+            names.append((await client.request("tools/call", arguments))["taskId"])
+        tasks.start_soon(client.request, "subscriptions/listen", {"notifications": {"taskIds": names}})
+        await client.wait_for_notifications(ACKNOWLEDGED)
+        for count, deny in ((2, list[str]()), (3, ["mcp__up"])):
+            write_config(tmp_path, {**settings, "permissions": {"deny": deny}})
+            await app.live.apply(load_settings([str(config)], {}, {}), tasks)
+            for label in ("up", "other"):
+                await client.call("other__settle", {"label": label, "status": "working", "statusMessage": str(count)})
+            await client.wait_for_notifications(TASK_STATUS, count)
+        reported_names = [params["taskId"] for method, params in client.messages if method == TASK_STATUS]
+        assert (reported_names.count(names[0]), reported_names[-1]) == (1, names[1])
+        tasks.cancel_scope.cancel()

@@ -98,7 +98,7 @@ async def test_log_messages_come_over_one_stream_too(client_era: str, upstream_e
 
 @pytest.mark.requirement("relay.logs")
 @by_eras
-async def test_some_log_messages_of_a_flood_are_passed_on_and_the_log_has_the_number_of_the_others(
+async def test_some_log_messages_of_a_flood_are_passed_on_and_the_log_says_how_many_were_dropped(
     client_era: str,
     upstream_era: str,
     remote: Entry,

@@ -121,3 +121,18 @@ def test_a_change_says_whether_there_is_a_file_and_whether_any_value_changes() -
     assert shown_difference("/f", {"a": {}}, None).splitlines() == ["--- /f", "+++ /dev/null", "-a = {}"]
     assert shown_difference("/f", {"a": 1}, {"a": 1.0}).splitlines()[2:] == ["-a = 1", "+a = 1.0"]
     assert shown_difference("/f", {"a": 1}, {"a": 1}).splitlines()[2:] == ["(only comments or layout)"]
+
+
+@pytest.mark.requirement("cli.config.edits.asked")
+def test_a_change_shows_no_secret_in_a_list_in_headers_or_in_a_key() -> None:
+    after: dict[str, Any] = {
+        "tokens": ["hunter1", "$TOKEN"],
+        "http_headers": {"X-One": "hunter2"},
+        "headers": [{"name": "X-Two", "value": "hunter3"}],
+        "https://me:hunter4@example.org/": "a",
+        "API_KEY=hunter5": {"b": "c"},
+    }
+    lines = shown_difference("/f", None, after).splitlines()[2:]
+    assert lines[:2] == [f'+tokens = ["{HIDDEN}", "$TOKEN"]', f'+http_headers.X-One = "{HIDDEN}"']
+    assert lines[3:] == [f'+https://{HIDDEN}@example.org/ = "a"', f'+API_KEY={HIDDEN}.b = "c"']
+    assert not any("hunter" in line for line in lines)

@@ -553,7 +553,9 @@ async def test_a_client_that_accepts_no_progress_delays_neither_the_time_limit_n
 
 
 @pytest.mark.requirement("shell.start")
-async def test_the_error_of_the_operating_system_is_given_in_its_words(root: Path, tmp_path: Path) -> None:
+async def test_a_command_that_the_operating_system_does_not_start_fails_with_its_reason_and_what_to_do(
+    root: Path, tmp_path: Path
+) -> None:
     async with shell_in(root, tmp_path) as shell:
         for number, message in (
             (errno.EACCES, f"{os.strerror(errno.EACCES)}. Give an existing directory"),

@@ -75,6 +75,7 @@ async def test_memory_files_are_listed_once_they_are_there_and_read_whole(
         failure = await reader.read(uri, context)
         assert failure.error is not None
         assert failure.error.code is ToolErrorType.FILE_NOT_FOUND
+        assert "save_memory creates one" in failure.error.message
     await save(context, reader.files, fact="Tabs.")
     assert await reader.uris(context) == [PROJECT]
     await save(context, reader.files, fact="Blanks.", scope="global")

@@ -119,7 +119,7 @@ def test_other_files_are_not(path: str) -> None:
         ".NPMRC",
     ],
 )
-def test_a_file_that_makes_a_program_run_something_is_asked_about(path: str) -> None:
+def test_a_file_that_makes_a_program_run_something_is_protected(path: str) -> None:
     assert why_protected(path)
 
 
@@ -147,7 +147,7 @@ def test_a_file_whose_mere_presence_runs_nothing_is_not_asked_about(path: str) -
 
 @pytest.mark.requirement("policy.auto_run")
 @each_of(
-    ("root", "path", "is_asked_about"),
+    ("root", "path", "is_protected"),
     [
         ("home/.claude", "settings.json", True),
         ("home/.claude/hooks", "x.sh", True),
@@ -161,17 +161,17 @@ def test_a_file_whose_mere_presence_runs_nothing_is_not_asked_about(path: str) -
     ],
 )
 def test_the_folders_around_a_workspace_count_as_far_as_its_work_tree(
-    tmp_path: Path, root: str, path: str, *, is_asked_about: bool
+    tmp_path: Path, root: str, path: str, *, is_protected: bool
 ) -> None:
     for name in ("plain/.git", ".claude/worktrees/own/.git"):
         (tmp_path / "home" / name).mkdir(parents=True, exist_ok=True)
     folder = tmp_path / root
-    assert (why_protected_at(str(folder / path), str(folder)) is not None) is is_asked_about
+    assert (why_protected_at(str(folder / path), str(folder)) is not None) is is_protected
 
 
 @pytest.mark.requirement("policy.auto_run")
 @each_of(
-    ("path", "is_asked_about"),
+    ("path", "is_protected"),
     [
         ("new/HEAD", True),
         ("new/commondir", True),
@@ -190,19 +190,19 @@ def test_the_folders_around_a_workspace_count_as_far_as_its_work_tree(
         ("head/a.txt", False),
     ],
 )
-def test_a_file_that_may_turn_a_folder_into_a_repository_is_asked_about(
-    tmp_path: Path, path: str, *, is_asked_about: bool
+def test_a_file_that_may_turn_a_folder_into_a_repository_is_protected(
+    tmp_path: Path, path: str, *, is_protected: bool
 ) -> None:
     for name in (".git", "half", "bare.git/objects", "bare.git/refs"):
         (tmp_path / name).mkdir(parents=True, exist_ok=True)
     for name in ("half", "bare.git"):
         (tmp_path / name / "HEAD").touch()
-    assert (why_protected_at(str(tmp_path / path), str(tmp_path)) is not None) is is_asked_about
+    assert (why_protected_at(str(tmp_path / path), str(tmp_path)) is not None) is is_protected
 
 
 @pytest.mark.requirement("policy.named_by_settings")
 @each_of(
-    ("settings", "path", "is_asked_about"),
+    ("settings", "path", "is_protected"),
     [
         ("[core]\n\thooksPath = .hooks", ".hooks/pre-commit", True),
         ("[core]\n\thooksPath = .hooks", ".Hooks/lib/common.sh", True),
@@ -225,8 +225,8 @@ def test_a_file_that_may_turn_a_folder_into_a_repository_is_asked_about(
         ("[core]\n\thooksPath = /dev/null", "pre-commit", False),
     ],
 )
-def test_a_file_that_git_runs_because_of_its_settings_is_asked_about(
-    tmp_path: Path, settings: str, path: str, *, is_asked_about: bool
+def test_a_file_that_git_runs_or_includes_because_of_its_settings_is_protected(
+    tmp_path: Path, settings: str, path: str, *, is_protected: bool
 ) -> None:
     for name in (".git", "behind", "src/deep"):
         (tmp_path / name).mkdir(exist_ok=True, parents=True)
@@ -235,7 +235,7 @@ def test_a_file_that_git_runs_because_of_its_settings_is_asked_about(
         (tmp_path / link).symlink_to(target)
     (tmp_path / ".git/config").write_text(settings)
     (tmp_path / "settings.git").write_text("[core]\nhooksPath = named/by/included")
-    assert (why_protected_at(str(tmp_path / path), str(tmp_path), is_written=False) is not None) is is_asked_about
+    assert (why_protected_at(str(tmp_path / path), str(tmp_path), is_written=False) is not None) is is_protected
 
 
 @pytest.mark.requirement("policy.named_by_settings")
@@ -289,7 +289,7 @@ def test_settings_are_read_as_git_reads_them(tmp_path: Path) -> None:
 
 
 @pytest.mark.requirement("policy.named_by_settings")
-def test_changed_settings_count_at_once(tmp_path: Path) -> None:
+def test_changed_settings_of_git_count_at_once(tmp_path: Path) -> None:
     (tmp_path / ".git").mkdir()
     for name in ("one", "two"):
         (tmp_path / ".git/config").write_text(f"[core]\nhooksPath = {name}")

@@ -438,7 +438,7 @@ def test_consent_because_of_a_rule_does_not_make_the_home_writable(project: Path
 
 
 @pytest.mark.requirement("commands.rules")
-def test_an_unknown_first_argument_of_git_may_be_an_option(project: Path) -> None:
+def test_an_unknown_argument_before_the_subcommand_of_git_may_be_an_option(project: Path) -> None:
     for command in (
         'git "$X" push --force',
         'git -p "$X" push --force',
@@ -451,7 +451,7 @@ def test_an_unknown_first_argument_of_git_may_be_an_option(project: Path) -> Non
 
 @pytest.mark.requirement("commands.rules")
 @each_of("mode", [DEFAULT, AUTO_EDIT, YOLO])
-def test_a_rule_about_all_edits_asks_about_a_redirection_in_every_mode_and_the_answer_counts(
+def test_rules_about_all_edits_cover_redirections_in_every_mode_that_writes_and_consent_lifts_an_ask_rule(
     project: Path, mode: ApprovalMode
 ) -> None:
     permission = judge(project, "echo x > new", mode, ask=["Edit"], allow=["Edit"])
@@ -472,7 +472,7 @@ def test_no_mode_gives_a_network_that_a_rule_denies(project: Path) -> None:
 
 @pytest.mark.requirement("commands.views")
 @each_of(
-    ("command", "expected", "named"),
+    ("command", "expected", "is_named"),
     [
         ("git push origin main", "?w+", True),
         ("cd src && git push -u origin", "?w+", True),
@@ -489,7 +489,7 @@ def test_no_mode_gives_a_network_that_a_rule_denies(project: Path) -> None:
     ],
 )
 def test_a_remote_that_is_a_path_is_asked_about_as_a_path_and_not_as_the_network(
-    copy: Path, command: str, expected: str, *, named: bool
+    copy: Path, command: str, expected: str, *, is_named: bool
 ) -> None:
     (copy / ".git").mkdir(exist_ok=True)
     remotes = {
@@ -504,7 +504,7 @@ def test_a_remote_that_is_a_path_is_asked_about_as_a_path_and_not_as_the_network
     (copy.parent / "bare.git").mkdir(exist_ok=True)
     permission = judge(copy, command)
     assert abbreviation(permission) == expected
-    assert (f"it names {copy.parent}/bare.git, which is outside the workspace" in permission.reason) is named
+    assert (f"it names {copy.parent}/bare.git, which is outside the workspace" in permission.reason) is is_named
     (copy / ".git/config").write_text(f'{settings}[url "ssh://host/"]\n\tinsteadOf = ..\n')
     assert outcome(copy, "git push origin main") == "?wn"
 
@@ -1236,7 +1236,7 @@ def test_the_question_about_git_opens_its_repository_and_the_folders_that_it_cre
         view = judge(copy / "src", f"git -C {real_repository} add x", home=home, site=site).view
         assert view is not None
         assert view.writable == ()
-    # The same if not only git changes files, if git is not the first word, and if it works in another folder.
+    # The repository is also opened if another program changes files, if git is not the first word, or with `-C`.
     for command in ("echo x > b && git add b", "timeout 9 git add b", "git -C . add b", "sh -c 'git add b'"):
         permission = judge(copy / "src", command, home=home)
         assert permission.view is not None
@@ -1244,7 +1244,35 @@ def test_the_question_about_git_opens_its_repository_and_the_folders_that_it_cre
 
 
 @pytest.mark.requirement("commands.views")
-def test_the_question_about_git_names_and_opens_the_stores_of_a_worktree_or_submodule_that_they_refer_back_to(
+def test_no_command_opens_the_whole_home_even_if_the_home_is_reached_by_a_link(copy: Path) -> None:
+    home, link = copy.parent, copy.parent.parent / f"{copy.parent.name}-link"
+    subprocess.run(["git", "init", "-q"], cwd=home, check=True)
+    link.symlink_to(home)
+    try:
+        for command in ("git add x", "cp x ..", f"cp x {link}"):
+            for name in (home, link):
+                view = judge(copy, command, home=name).view
+                assert view is not None
+                assert view.writable == (), (command, name)
+    finally:
+        link.unlink()
+
+
+@pytest.mark.requirement("commands.views")
+def test_what_a_rule_denies_outside_the_workspace_is_not_asked_about_and_not_opened(copy: Path) -> None:
+    other = copy.parent / "other"
+    other.mkdir()
+    subprocess.run(["git", "init", "-q"], cwd=other, check=True)
+    for rule in ("Edit", f"Edit(/{copy.parent}/**)"):
+        for command in ("git -C ../other add x", "cp src/a.py ../other"):
+            permission = judge(copy, command, deny=[rule])
+            assert permission.view is not None
+            assert (permission.view.writable, permission.view.kind) == ((), ViewKind.WORKING), (rule, command)
+            assert "outside" not in permission.reason, (rule, command)
+
+
+@pytest.mark.requirement("commands.views")
+def test_the_question_about_git_names_and_opens_a_store_that_refers_back_to_the_worktree_or_submodule(
     copy: Path,
 ) -> None:
     base = copy.parent
@@ -1269,7 +1297,13 @@ def test_the_question_about_git_names_and_opens_the_stores_of_a_worktree_or_subm
             assert permission.view.writable == (str(base / store),)
             assert permission.dialog_view is not None
             assert permission.dialog_view.writable == ()
-    # Anyone may write a `.git` file, so it opens nothing that does not refer back, and nothing that is not git's.
+    # A yes is also about the rules that ask about the store.
+    rule = f"Edit(/{base}/main/**)"
+    permission = judge(base / "tree", "git add x", home=base / "home", ask=[rule])
+    assert permission.reason.startswith(f"permissions.ask rule {rule}: it changes {base / 'main/.git'}; ")
+    assert permission.view is not None
+    assert permission.view.restrictions.read_only == ()
+    # Anyone may write a `.git` file, so it opens only a store of git that refers back to this file.
     (base / "tree" / ".git").unlink()
     (base / "made").mkdir()
     (base / "made" / "gitdir").write_text(f"{base}/tree/.git\n")
@@ -1282,7 +1316,7 @@ def test_the_question_about_git_names_and_opens_the_stores_of_a_worktree_or_subm
 
 @pytest.mark.requirement("commands.rules")
 @each_of(("command", "expected"), [("./run.sh .vscode/x", "?w+"), ("./run.sh a.log", "?w+"), ("./run.sh a.py", "w")])
-def test_with_an_allow_rule_a_caller_who_asks_to_write_is_asked_about_hidden_and_auto_run_files_that_it_names(
+def test_with_an_allow_rule_a_command_that_needs_to_write_is_asked_about_if_it_names_hidden_or_auto_run_files(
     copy: Path, command: str, expected: str
 ) -> None:
     (copy / ".qwenignore").write_text("*.log\n")

@@ -7,6 +7,7 @@ import os
 from collections.abc import AsyncGenerator
 from contextlib import aclosing, asynccontextmanager
 from pathlib import Path
+from typing import Any
 
 import anyio
 import pytest
@@ -85,24 +86,33 @@ async def test_a_file_that_appears_or_disappears_is_noticed(environ: dict[str, s
 
 
 @pytest.mark.requirement("settings.live.watch")
+@pytest.mark.parametrize(
+    "restriction",
+    [
+        {"permissions": {"deny": ["Read(.env)"]}},
+        {"tools": {"include": ["read_file"]}},
+        {"tools": {"profile": "core"}},
+        {"proxy": {"requirePins": True}},
+    ],
+)
 async def test_the_restrictions_of_a_file_that_disappears_stay_and_the_log_says_so(
-    environ: dict[str, str], tmp_path: Path, caplog: pytest.LogCaptureFixture
+    environ: dict[str, str], tmp_path: Path, caplog: pytest.LogCaptureFixture, restriction: dict[str, Any]
 ) -> None:
     user_file = tmp_path / "home/.config/coretools-mcp/settings.json"
-    write(user_file, {"permissions": {"deny": ["Read(.env)"]}})
+    write(user_file, restriction)
     async with aclosing(new_settings(load_settings([], {}, environ), LOOK_SECONDS)) as changes:
-        found: list[SettingsReport] = []
+        reports: list[SettingsReport] = []
 
         async def read() -> None:
-            found.append(await next_settings(changes))
+            reports.append(await next_settings(changes))
 
         async with anyio.create_task_group() as group:
             group.start_soon(read)
             user_file.parent.rename(tmp_path / "moved")
             await until(lambda: "this file is now missing" in caplog.text)
-            assert found == []
+            assert reports == []
             write(user_file, {"permissions": {"deny": ["Bash"]}})
-        assert [*found[0].settings.permissions.deny] == ["Bash"]
+        assert [*reports[0].settings.permissions.deny] == ["Bash"]
 
 
 @pytest.mark.requirement("settings.live.watch")

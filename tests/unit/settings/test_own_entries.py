@@ -44,6 +44,14 @@ OURS: list[tuple[str, list[str]]] = [
     ("docker", ["run", "-i", "registry.example.org/x/coretools-mcp:1"]),
     ("bash", ["-c", "cd /x;'coretools-mcp' --config a.json"]),
     ("bash", ["-c", "coretools-mcp --name 'unclosed"]),
+    ("bash", ["-c", "true;coretools-mcp"]),
+    ("bash", ["-c", "(coretools-mcp)"]),
+    ("bash", ["-c", "eval 'coretools-mcp serve'"]),
+    ("bash", ["-c", "`which coretools-mcp`"]),
+    ("env", ["-Scoretools-mcp serve"]),
+    ("python3", ["-Pmcoretools_mcp"]),
+    ("uvx", ["git+https://example.org/x/coretools-mcp.git@v1"]),
+    ("bash", ["-c", "PYTHONPATH={folder}/coretools-mcp:/x python -m coretools_mcp"]),
     ("./coretools-mcp", []),
 ]
 OTHERS: list[tuple[str, list[str]]] = [
@@ -52,14 +60,29 @@ OTHERS: list[tuple[str, list[str]]] = [
     ("git", ["-C", "{folder}/coretools-mcp"]),
     ("bash", ["-c", "cd {folder}/coretools-mcp && exec another"]),
     ("npx", ["mcp-remote", "https://example.org/coretools-mcp"]),
+    ("npx", ["a-database", "postgres://me@example.org/coretools-mcp"]),
+    ("npx", ["a-forge", "--repo", "owner/coretools-mcp"]),
+    ("npx", ["a-forge", "--repository=owner/coretools-mcp"]),
+    ("npx", ["a-filesystem", "{folder}/my projects/coretools-mcp"]),
+    ("npx", ["a-filesystem", "--root={folder}/my projects/coretools-mcp"]),
+    ("npx", ["a-filesystem", "{folder}/link"]),
+    ("npx", ["a-filesystem", "~/coretools-mcp"]),
+    ("bash", ["-c", 'cd "$HOME/coretools-mcp" && exec another']),
+    ("docker", ["run", "-v", "{folder}/coretools-mcp:/projects/coretools-mcp:ro", "another"]),
+    ("docker", ["run", "--mount", "type=bind,src={folder}/coretools-mcp,dst=/projects/coretools-mcp", "another"]),
     ("/src/coretools-mcp/bin/another", []),
     ("coretools-mcp-extra", []),
+    ("npx", ["~nobody\0/coretools-mcp-extra"]),
 ]
 
 
 @pytest.mark.requirement("install.own")
 @each_of(("command", "args"), OURS)
-def test_a_command_that_starts_this_program_is_recognised_in_every_form(command: str, args: list[str]) -> None:
+def test_a_command_that_starts_this_program_is_recognised_in_every_form(
+    tmp_path: Path, command: str, args: list[str]
+) -> None:
+    (tmp_path / "coretools-mcp").mkdir(exist_ok=True)
+    args = [arg.replace("{folder}", str(tmp_path)) for arg in args]
     assert is_own({"command": command, "args": args}, [])
     assert is_own({"command": {"path": command, "args": args}}, [])
     assert is_own({"command": [command, *args]}, [])
@@ -75,16 +98,21 @@ def test_this_servers_address_among_the_arguments_is_found_with_every_form_of_co
 
 @pytest.mark.requirement("install.own")
 @pytest.mark.parametrize(("command", "args"), OTHERS)
-def test_a_command_that_only_names_a_folder_or_an_address_like_this_program_is_another_program(
-    tmp_path: Path, command: str, args: list[str]
+def test_a_command_in_which_only_a_folder_or_an_address_has_the_name_of_this_program_is_another_program(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, command: str, args: list[str]
 ) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
     (tmp_path / "coretools-mcp").mkdir()
+    (tmp_path / "my projects/coretools-mcp").mkdir(parents=True)
+    (tmp_path / "link").symlink_to("coretools-mcp")
     args = [arg.replace("{folder}", str(tmp_path)) for arg in args]
     assert not is_own({"command": command, "args": args}, [8808])
 
 
 @pytest.mark.requirement("install.own")
-def test_a_folder_like_this_program_does_not_hide_the_program(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_folder_with_the_name_of_this_program_does_not_hide_the_program(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     (tmp_path / "coretools-mcp").mkdir()
     monkeypatch.chdir(tmp_path)
     assert is_own({"command": "coretools-mcp"}, [])
@@ -125,6 +153,7 @@ def test_a_link_to_this_program_is_this_program(tmp_path: Path) -> None:
     (tmp_path / "coretools-mcp").write_text("")
     (tmp_path / "mine").symlink_to("coretools-mcp")
     assert is_own({"command": str(tmp_path / "mine"), "args": []}, [])
+    assert is_own({"command": "env", "args": [str(tmp_path / "mine")]}, [])
 
 
 @pytest.mark.requirement("install.own")
@@ -144,6 +173,7 @@ def test_this_programs_options_are_the_arguments_after_its_name() -> None:
         ({"command": "coretools-mcp", "args": ["--config", "{file}"]}, False),
         ({"command": "coretools-mcp", "args": ["serve", "--config={file}", "--workspace", "/"]}, False),
         ({"command": "uvx", "args": ["coretools-mcp", "--config", "settings.json"], "cwd": "{folder}"}, False),
+        ({"command": "coretools-mcp", "args": ["--config", "{file}"], "env": {"HOME": "{folder}"}}, False),
         ({"command": "coretools-mcp"}, True),
         ({"command": "coretools-mcp", "args": ["--config", "other.json"]}, True),
         ({"command": "coretools-mcp", "args": ["--config", "{file}", "--settings", "qwen"]}, True),

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from server.administration.live_settings import waiting_for_restart
 from server.settings.upstream_entries import unpinned_package
 from tests.tables import each_of
 from tests.unit.settings.test_settings_upstreams import load, reasons_left_out
@@ -76,3 +77,5 @@ def test_a_server_without_a_pinned_version_is_left_out_where_pins_are_required(t
         "remote": None,
     }
     assert any("has no version for its package" in warning for warning in strict_report.warnings)
+    # The entries differ, and a change of an entry takes effect at once.
+    assert waiting_for_restart(report.settings, strict_report.settings) == []

@@ -24,7 +24,7 @@ def load(file: Path, content: Mapping[str, Any], **environ: str) -> SettingsRepo
 
 
 def problem_of(file: Path, entry: Mapping[str, Any], **environ: str) -> str:
-    """Return why the entry is left out; another one and the rules beside it stay."""
+    """Return why the entry is left out, after checking that another entry and the rules stay."""
     servers = {"a": entry, "b": {"command": "y"}}
     report = load(file, {"mcpServers": servers, "permissions": {"deny": ["mcp__a"]}}, **environ)
     assert list(report.upstreams) == ["b"]
@@ -517,3 +517,30 @@ def test_known_keys_of_other_clients_oauth_settings_are_read(file: Path) -> None
     assert report.warnings == tuple(
         f"{file}: mcpServers.a.oauth.{key} {ending}" for key in ("authorizationUrl", "audience")
     )
+
+
+@pytest.mark.requirement("settings.transport")
+@pytest.mark.parametrize(
+    ("entry", "others", "reason"),
+    [
+        ({"enabled": False}, {}, "It is disabled (mcpServers.s.enabled is false)."),
+        ({"disabled": True}, {}, "It is disabled (mcpServers.s.enabled is false)."),
+        ({}, {"excluded": ["s"]}, "It is in mcp.excluded."),
+        ({}, {"allowed": []}, "It is not in mcp.allowed."),
+    ],
+)
+def test_an_invalid_entry_that_is_switched_off_says_that_it_is_switched_off(
+    file: Path, entry: dict[str, Any], others: dict[str, Any], reason: str
+) -> None:
+    report = load(file, {"mcpServers": {"s": {"command": 5, **entry}}, "mcp": others})
+    (server,) = report.entries
+    assert (server.left_out, server.is_switched_off) == (reason, True)
+    assert [*server.problems] == [warning for warning in report.warnings if "mcpServers.s.command" in warning]
+    assert len(server.problems) == 1
+
+
+@pytest.mark.requirement("settings.transport")
+def test_an_invalid_value_of_disabled_is_reported_under_the_name_that_the_file_uses(file: Path) -> None:
+    report = load(file, {"mcpServers": {"s": {"command": "x", "disabled": "true"}}})
+    assert dict(report.upstreams) == {}
+    assert any("mcpServers.s.disabled must be true or false" in warning for warning in report.warnings)

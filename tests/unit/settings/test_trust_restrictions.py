@@ -267,3 +267,19 @@ async def test_variables_of_commands_follow_the_settings_and_those_of_an_untrust
     finally:
         await commands.aclose(())
     assert os.environ.get("BASH_FUNC") is None
+
+
+@pytest.mark.requirement("settings.live.restrictions")
+def test_restrictions_of_a_workspace_stay_if_the_settings_name_another_one(
+    environ: dict[str, str], tmp_path: Path
+) -> None:
+    folder, user_file = tmp_path.resolve() / "project", tmp_path / "home/.config/coretools-mcp/settings.json"
+    write(user_file, {"workspace": {"roots": [str(folder)]}})
+    project = Project(folder, environ)
+    write(user_file, {"workspace": {"roots": [str(tmp_path)]}})
+    for _ in range(2):
+        assert project.read().settings.permissions.deny == ("Read(s.txt)",)
+        assert project.report.settings.permissions.allow == ()
+        assert project.report.settings.mcp.allowed == ("y",)
+    user_file.unlink()
+    assert project.read().settings.permissions.deny == ("Read(s.txt)",)

@@ -23,8 +23,8 @@ MAX_DIFF_CHARS = 64_000  # longer diffs are truncated
 MAX_COMPARED_LINES = 4_000
 # A longer line is reduced to its beginning, its differences from the old or new version of the line, and its end
 MAX_LINE_CHARS = 2_000
-# Characters of the differences in one line, and in the line before the change, to show. The limit is shared in
-# proportion between the lines, and equally between the differences; a longer difference is reduced to its two ends.
+# Maximum number of characters to show of the differences between two versions of a line. The versions share it in
+# proportion, and the differences in a version equally; a longer difference is reduced to its two ends.
 MAX_CHANGED_CHARS = 24_000
 NEARBY = 10  # how many lines before and after a long line's own position may be its old or new version
 MAX_PARTS = 40  # maximum number of differences shown within one line

@@ -136,7 +136,7 @@ class Journal:
         return number
 
     def why_not_kept(self, before: bytes | None) -> str:
-        """Return why the old content of a file cannot be kept, so that its change cannot be undone; else nothing."""
+        """Return why the old content of a file cannot be kept, so that its change cannot be undone; empty if it can."""
         if before is None or len(before) <= self.max_file_bytes:
             return ""
         return f"The file was {len(before):,} bytes long, more than the limit for undo (undo.maxFileBytes)."

@@ -55,6 +55,7 @@ READ_BYTES = 256 * 1024  # longer settings files are not read
 COPIED_BYTES = 100_000_000  # maximum bytes to copy from a workspace to another file system
 COPIED_ENTRIES = 10_000  # maximum files and folders to copy
 _BARE = ({"HEAD", "objects", "refs"}, {"HEAD", "commondir"})  # names by which git recognises a repository
+_IN_STORE = ("objects", "refs", "config", "hooks")  # with `HEAD`, one of these is enough to protect a root as a store
 _STORES = ("objects", "refs", "logs")  # git's own data, which it does not execute
 _SETTINGS = ("config", "config.worktree")
 _SHARES = ("modules", "worktrees")  # folders in `.git` with the data of submodules and worktrees
@@ -75,7 +76,7 @@ class AutoRunPaths:
     read_only: list[str] = field(default_factory=list[str])  # files and folders that cannot be changed
     paths: set[str] = field(default_factory=set[str])  # every existing auto-run path, including symlinks
     unlistable: list[str] = field(default_factory=list[str])  # folders that cannot be listed
-    named: set[str] = field(default_factory=set[str])  # the paths among `paths` that git's settings name
+    named_by_git: set[str] = field(default_factory=set[str])  # the paths among `paths` that git's settings name
 
 
 class _GuardedFolder(NamedTuple):
@@ -137,8 +138,10 @@ class AutoRunScanner:
             result.unlistable += folder.unlistable
             return folder.subfolders
 
-        if all(os.path.lexists(os.path.join(root, name)) for name in ("HEAD", "objects", "refs")):
-            add_repository(root)  # a store outside of its work tree, or a repository without one
+        # A git folder outside its work tree, or without one. An earlier command may have moved parts of it.
+        present = {name for name in ("HEAD", *_IN_STORE) if os.path.lexists(os.path.join(root, name))}
+        if folded(os.path.basename(root)) == REPOSITORY or ("HEAD" in present and len(present) > 1):
+            add_repository(root)
         queue = deque([(root, 0)])
         scanned: set[str] = set()
         while queue and len(scanned) < FOLDERS:
@@ -155,7 +158,7 @@ class AutoRunScanner:
             for path in paths_named_by_settings(work_tree, root):
                 # If a symlink leads to the path, the path with all symlinks resolved is also named.
                 if os.path.lexists(path) and os.path.realpath(os.path.dirname(path)) == os.path.dirname(path):
-                    result.named.add(path)
+                    result.named_by_git.add(path)
                     add_paths((path,))
         return result
 
@@ -165,7 +168,7 @@ class AutoRunScanner:
             path
             for scan in scans
             for path in scan.paths
-            if path in scan.named or {*map(folded, path.split(os.sep))} & {REPOSITORY, *_IN_REPOSITORY}
+            if path in scan.named_by_git or {*map(folded, path.split(os.sep))} & {REPOSITORY, *_IN_REPOSITORY}
         ]
         return not any(state.may_have_created(path) for state in [*self.running_states] for path in git_paths)
 

@@ -31,7 +31,7 @@ from tools.shell.process_spec import (
 
 SECONDS = 5.0  # time limit for the test, which takes as long as starting a command
 NO_ANSWER = f"it did not answer within {SECONDS:g} s"
-WORKED = 100  # exit status of the script after it has printed what it could do, or could not do, against expectation
+WORKED = 100  # exit status of the script after it has printed what it unexpectedly could, or could not, do
 # Arguments: `working` or `reading` for bubblewrap's views, or `landlock`; the workspace; a file that the shell may
 # write to; one that it may not write to; the id of a process outside, and how many system call filters it has. The
 # script uses only builtins, because a view may lack other programs: `true`, because a failed redirection of `:` would
@@ -95,7 +95,7 @@ class Probe:
 
     @staticmethod
     def create_in(parent: str, confinement: str, own: str = "", outside: str = "") -> Probe:
-        """Create the test's files in a new folder inside `parent`. `_SCRIPT` explains `confinement`.
+        """Create the test's files in a new folder inside `parent`. The comment on `_SCRIPT` explains `confinement`.
 
         `own` is a folder that the shell may write to, and `outside` one that it may not write to. By default, both are
         created, with a file in `outside`. Raises an `OSError` on failure. Blocking.

@@ -380,9 +380,10 @@ class ViewPreparation:
         """Return the client's folders, keyed by their path in the view, and `PreparedView.alone` and `scratch`.
 
         Programs look for settings in every folder above their working directory. If the workspace is in `/tmp`, the
-        command therefore gets a `/tmp` that is deleted afterwards, and temporary files go to `/var/tmp`. A command that
-        a rule allows, or that only reads but has network access, gets a new `/tmp`, because the client's `/tmp` may
-        contain files that nobody was asked about. After the command, the new files move to the client's `/tmp`.
+        command therefore gets a `/tmp` that is deleted afterwards, and temporary files go to `/var/tmp`. Such a `/tmp`
+        is also used if `Site.keeps_tmp` is false. A command that a rule allows, or that only reads but has network
+        access, gets a new `/tmp`, because the client's `/tmp` may contain files that nobody was asked about. After the
+        command, the new files move to the client's `/tmp`.
         """
         if self.private_folder is None:
             return {}, None, None
@@ -535,9 +536,9 @@ def writable(roots: Sequence[str]) -> tuple[str, ...]:
 
 
 def foreign_owner(roots: Sequence[str]) -> int | None:
-    """Return the user who owns a root, if commands run as root: in the sandbox, they lack root's rights to such files.
+    """Return the id of a user other than root who owns a workspace folder; `None` if there is none. Blocking.
 
-    Blocking. Returns `None` if there is no such root.
+    Also `None` unless commands run as root. In the sandbox, they lack root's rights to such files.
     """
     with suppress(OSError):
         return next((owner for root in roots if is_root() and (owner := os.stat(root).st_uid) != 0), None)
