@@ -16,7 +16,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
 from bench.rows import NotRunError, Round, Row, Scene, in_turn
-from tools.contract.limits import AbortSignal
+from tools.contract.call_options import AbortSignal
 from tools.web.page_text import PageText, page_text
 from tools.web.url_opener import UrlOpener, WebRequest, WebRules
 

@@ -10,11 +10,11 @@ from typing import Any, cast, get_args
 from pydantic.json_schema import GenerateJsonSchema
 
 from docs.settings_tables import docstrings
-from server.settings import models
+from server.settings import server_models
 from server.settings.canonical_form import FOREIGN_KEYS
 from server.settings.section_model import CommandLine, Section, keys_of
 
-FILE = Path(models.__file__).with_name("settings.schema.json")
+FILE = Path(server_models.__file__).with_name("settings.schema.json")
 COMMAND_LINE: dict[str, Any] = {"type": ["string", "array", "null"], "items": {"type": "string"}}
 FOREIGN = {"description": "A key of Qwen Code or Gemini CLI."}
 NOT_IN_FILES = "yolo"  # an approval mode that only the command line can set
@@ -34,12 +34,12 @@ class _Generator(GenerateJsonSchema):
 
 def schema() -> dict[str, Any]:
     """Return the schema, with field docstrings as descriptions."""
-    root_schema = models.Settings.model_json_schema(schema_generator=_Generator)
+    root_schema = server_models.Settings.model_json_schema(schema_generator=_Generator)
     sentences = docstrings()
     definitions = cast("dict[str, dict[str, Any]]", root_schema.pop("$defs"))
-    for section in sections(models.Settings):
+    for section in sections(server_models.Settings):
         name = section.__name__
-        target = root_schema if section is models.Settings else definitions[name]
+        target = root_schema if section is server_models.Settings else definitions[name]
         target.pop("description", None)
         target.pop("title", None)
         target["additionalProperties"] = False
@@ -61,7 +61,7 @@ def schema() -> dict[str, Any]:
     # Include the key names of Qwen Code and Gemini CLI, which an editor should not mark as errors.
     foreign: dict[str, Any] = {}
     for first, *rest in FOREIGN_KEYS:
-        section = keys_of(models.Settings)[first].section if first in keys_of(models.Settings) else None
+        section = keys_of(server_models.Settings)[first].section if first in keys_of(server_models.Settings) else None
         keys = definitions[section.__name__]["properties"] if section is not None and rest else foreign
         keys.setdefault(rest[0] if section is not None and rest else first, dict(FOREIGN))
     return {

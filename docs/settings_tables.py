@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
 
-from server.settings import models, tool_models
+from server.settings import server_models, tool_models
 from server.settings.canonical_form import KEY_ALIASES
 from server.settings.explanations import words
 from server.settings.section_model import KeyPath, Section, dotted, keys_of
@@ -59,7 +59,7 @@ class KeyDescription:
     attribute: str
 
 
-def key_descriptions(section: type[Section] = models.Settings, path: KeyPath = ()) -> Iterator[KeyDescription]:
+def key_descriptions(section: type[Section] = server_models.Settings, path: KeyPath = ()) -> Iterator[KeyDescription]:
     """Yield every key with a value or a table of named sections, in the order of the models."""
     for attribute, name in zip(section.model_fields, keys_of(section), strict=True):
         key = keys_of(section)[name]
@@ -119,7 +119,7 @@ def row(key: KeyDescription, sentences: Mapping[tuple[str, str], str]) -> str:
 
 def docstrings() -> dict[tuple[str, str], str]:
     """Return the docstring of each model field, on one line, by class and field."""
-    bodies = [ast.parse(inspect.getsource(module)).body for module in (models, tool_models)]
+    bodies = [ast.parse(inspect.getsource(module)).body for module in (server_models, tool_models)]
     sentences: dict[tuple[str, str], str] = {}
     for section in itertools.chain.from_iterable(bodies):
         if not isinstance(section, ast.ClassDef):

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, cast
 
 from docs.result_schemas import RESULT_SCHEMAS
-from tools.agents import AgentCommand
+from tools.agent_programs import AgentCommand
 from tools.builtin.all_tools import builtin_tools
 from tools.call.base_tool import BaseTool, BuiltinTool
 

@@ -16,9 +16,9 @@ import anyio
 from server.administration.watchdog import Watchdog
 from server.app import App
 from server.settings import SettingsReport
-from server.settings.models import Settings
+from server.settings.server_models import Settings
 from server.store.replica import Replica, lone_replica, read_replica
-from server.transports.credentials import read_state_keys, read_store_password, read_tokens
+from server.transports.configured_secrets import read_state_keys, read_store_password, read_tokens
 from server.transports.http_options import HttpOptions, open_socket
 from server.transports.stdio_server import serve_stdio
 from tools.contract.permission_subjects import ToolKind

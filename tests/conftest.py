@@ -15,7 +15,7 @@ from tests.cached_startup import cache_schemas_and_patterns
 from tests.examples import LONG_PROFILE
 from tests.variants import mark_variants_long
 from tools.call.base_tool import ClientState, ToolContext
-from tools.contract.limits import Limits
+from tools.contract.call_options import Limits
 from tools.files.workspace import Workspace
 
 # No deadline: the duration of an example says more about the machine than about the code. bench/ measures speed.

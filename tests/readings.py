@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tools.call.base_tool import ToolContext
-from tools.contract.limits import AbortSignal, Limits, MediaHandling
+from tools.contract.call_options import AbortSignal, Limits, MediaHandling
 from tools.contract.tool_results import TextPart
 from tools.files.read.file_reader import read, read_beginning
 from tools.files.read.line_window import LineRequest, Reading

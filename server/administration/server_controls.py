@@ -23,7 +23,7 @@ from server.upstreams.catalog.upstream_tool import BlockedMCPTool, DiscoveredMCP
 from tools.call.base_tool import BaseTool, ClientState, ToolContext
 from tools.call.consent import Judgement
 from tools.call.tool_runner import ToolRunner
-from tools.contract.limits import ApprovalMode
+from tools.contract.call_options import ApprovalMode
 from tools.contract.tool_results import FunctionCall
 from tools.files.workspace import Workspace
 from tools.machine.threads import THREADS

@@ -17,7 +17,7 @@ from server.clients.client_request import Exchange
 from server.protocol.file_uris import UriRefusedError, path_of_uri
 from server.protocol.json_rpc import MCPError, as_mapping
 from server.protocol.request_table import RequestContext
-from server.settings.models import WorkspaceSettings
+from server.settings.server_models import WorkspaceSettings
 from server.settings.settings_files import home_folder, real_path
 from tools.contract.tool_errors import ExhaustedError
 from tools.files.workspace import Forbidden, Scratch, Workspace, contains

@@ -24,7 +24,7 @@ from server.console.terminal import DECISION, Spinner, diff_text, fill_in, is_co
 from server.protocol import json_rpc
 from server.protocol.json_rpc import Json, MCPError, as_list, as_mapping
 from server.protocol.request_table import McpConnection, RequestContext, display_name, our_name
-from server.requests.protocol_mapping import DISPLAY_KEY, ERROR_KEY, FACTS_KEY
+from server.requests.wire_results import DISPLAY_KEY, ERROR_KEY, FACTS_KEY
 from server.run_server import run_in_app
 from server.settings import SettingsReport
 from server.settings.load import read_settings

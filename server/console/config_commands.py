@@ -36,7 +36,7 @@ from server.console.user_files import (
     settings_with,
     usable_servers,
 )
-from server.settings import SettingsError, SettingsReport, models
+from server.settings import SettingsError, SettingsReport, server_models
 from server.settings.document_editor import rewrite, with_entries, with_member, without_member
 from server.settings.load import SettingsInputs, UnusableSettingsError, read_settings
 from server.settings.rule_names import did_you_mean, rule_problems
@@ -53,7 +53,7 @@ CHECK_SECONDS = 35.0  # how long to wait for a new server; its own connectTimeou
 # A variable reference, with the `:` and `@` around it if it is the password in a URL.
 _REFERENCE = re.compile(r":\$\{\w+\}@|\$\{\w+\}")
 MIN_SECRET_CHARS = 8  # a shorter value could appear elsewhere by chance
-SCHEMA = Path(models.__file__).with_name("settings.schema.json")
+SCHEMA = Path(server_models.__file__).with_name("settings.schema.json")
 NEW_FILE = """\
 {
   // The settings of coretools-mcp; keys that are not set have their default values. All keys: settings.schema.json.
@@ -437,7 +437,7 @@ def _connect(name: str, path: str, options: EditOptions, environ: Mapping[str, s
     # These are imported only here, because removing a server needs neither the SDK nor the tools.
     from server.app import App  # noqa: PLC0415
     from server.console.lock_command import compare_servers  # noqa: PLC0415
-    from server.console.upstream_waits import connect, published_tools, quiet_log, show_failure  # noqa: PLC0415
+    from server.console.upstream_messages import connect, published_tools, quiet_log, show_failure  # noqa: PLC0415
     from server.run_server import run_in_app  # noqa: PLC0415
     from server.upstreams.catalog.lock_file import COMMAND  # noqa: PLC0415
 

@@ -20,7 +20,7 @@ from server import VERSION
 from server.app import App
 from server.console import EXIT_FAILED
 from server.console.terminal import Spinner, marked, show, show_json
-from server.console.upstream_waits import failure_text, last_output, published_tools, quiet_log, unapproved_text
+from server.console.upstream_messages import failure_text, last_output, published_tools, quiet_log, unapproved_text
 from server.run_server import run_in_app
 from server.settings import Settings, SettingsError, SettingsReport
 from server.settings.explanations import install_command

@@ -33,7 +33,7 @@ from server.console.client_config_file import (
 )
 from server.console.known_clients import BASE, ClientConfig, client_configs, read_document, read_servers
 from server.console.terminal import note, says_yes
-from server.console.upstream_waits import tool_count_text
+from server.console.upstream_messages import tool_count_text
 from server.console.user_files import (
     confirm_change,
     own_names,
@@ -51,7 +51,7 @@ from server.settings.settings_display import command_text, describe_entry, shown
 from server.settings.settings_files import Tree, home_folder, leaves, user_file, value_at
 from server.settings.upstream_entries import PROGRAM, alias_of, is_own
 from server.settings.variable_expansion import variables_in
-from server.transports.credentials import VARIABLE as TOKEN_VARIABLE
+from server.transports.configured_secrets import VARIABLE as TOKEN_VARIABLE
 from server.upstreams.connections.connection import UpstreamState
 from server.upstreams.resource_and_prompt_router import STATUS_URI
 from server.upstreams.wire.upstream_transports import INHERITED

@@ -14,8 +14,8 @@ from typing import Any, Literal, cast
 from server.settings.canonical_form import adapt_servers
 from server.settings.document_editor import JsonDocument, MemberPath, toml_tree
 from server.settings.gemini_and_qwen_files import AGENT_CLIS, FILE, CliName
-from server.settings.models import OAuthSettings, UpstreamSettings
 from server.settings.section_model import Diagnostics, SettingsError, dotted, keys_of
+from server.settings.server_models import OAuthSettings, UpstreamSettings
 from server.settings.settings_files import Tree, home_folder, parse, read_regular, table_at, value_at
 from server.settings.upstream_entries import EXPANDED_IN_SERVERS, LIKELY_SECONDS
 

@@ -10,7 +10,7 @@ from typing import Literal
 from server.app import App
 from server.console import EXIT_FAILED, EXIT_USAGE, CommandFailure, UsageError
 from server.console.terminal import confirm, note, show, show_json
-from server.console.upstream_waits import connect, quiet_log, show_failure
+from server.console.upstream_messages import connect, quiet_log, show_failure
 from server.console.user_files import replace_content
 from server.protocol.json_rpc import Json
 from server.run_server import run_in_app

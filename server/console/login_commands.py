@@ -20,11 +20,11 @@ import anyio
 from server.app import App
 from server.console import EXIT_FAILED, CommandFailure, UsageError
 from server.console.terminal import Spinner, note, open_in_browser, show, show_json, show_table
-from server.console.upstream_waits import connect, quiet_log, show_failure, tool_count_text
+from server.console.upstream_messages import connect, quiet_log, show_failure, tool_count_text
 from server.run_server import network_replica, run_in_app, until_signal
 from server.settings import SettingsReport
-from server.settings.models import OAuthSettings
 from server.settings.rule_names import did_you_mean
+from server.settings.server_models import OAuthSettings
 from server.store.replica import Replica, lone_replica
 from server.upstreams.connections.connection import Upstream, UpstreamState
 from server.upstreams.login.login_storage import LoginStore, LoginsUnavailableError, StoredLogin, TokenStoreError

@@ -14,7 +14,7 @@ from typing_extensions import TypedDict
 
 from server.console import CommandFailure, UsageError
 from server.console.terminal import note, open_in_browser, show, show_json, show_table
-from server.console.upstream_waits import unapproved_text
+from server.console.upstream_messages import unapproved_text
 from server.protocol.json_rpc import Json
 from server.settings.settings_files import real_path
 from tools.contract.display import visible_line

@@ -15,8 +15,8 @@ from server.app import App
 from server.console import EXIT_FAILED, UsageError
 from server.console.call_command import RawArguments, read_arguments
 from server.console.terminal import Spinner, note, show, show_json, show_table
-from server.console.upstream_waits import connect, quiet_log, show_failure
-from server.requests.protocol_mapping import tool_to_wire
+from server.console.upstream_messages import connect, quiet_log, show_failure
+from server.requests.wire_results import tool_to_wire
 from server.run_server import run_in_app, until_signal
 from server.settings import SettingsReport
 from server.upstreams.catalog.published_names import NameMap, Origin, full_name
@@ -25,8 +25,8 @@ from server.upstreams.connections.tool_owner import owner_of
 from tools.builtin.all_tools import builtin_tools
 from tools.call.base_tool import BaseTool
 from tools.call.consent import Judgement
+from tools.contract.call_options import ApprovalMode
 from tools.contract.display import visible, visible_line, without_gaps
-from tools.contract.limits import ApprovalMode
 from tools.contract.tool_errors import ToolError
 from tools.contract.tool_results import FunctionCall
 from tools.permissions.tool_names import BETWEEN, FETCHING, GROUPS, SHELL, one_meaning

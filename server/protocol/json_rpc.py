@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 from pydantic_core import PydanticSerializationError, from_json, to_json
 
-from tools.machine.cached_properties import cached_property
+from tools.machine.unlocked_cached_property import cached_property
 
 if TYPE_CHECKING:
     import mcp_types as types

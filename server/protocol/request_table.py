@@ -36,7 +36,7 @@ from server.protocol.revisions import (
     negotiated_revision,
 )
 from tools.contract.display import visible_line
-from tools.machine.cached_properties import cached_property
+from tools.machine.unlocked_cached_property import cached_property
 
 if TYPE_CHECKING:
     from starlette.requests import Request as HttpRequest

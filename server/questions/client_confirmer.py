@@ -22,6 +22,7 @@ from server.protocol.request_table import RequestContext, elicits, input_require
 from server.questions.form import NO_ANSWER, FormStyle, form_schema, read_answer
 from server.store.replica import Replica
 from server.store.sealing import SealedStates
+from tools.contract.call_options import Progress
 from tools.contract.confirmation import (
     Answer,
     AskUserConfirmation,
@@ -32,7 +33,6 @@ from tools.contract.confirmation import (
     Unavailable,
 )
 from tools.contract.display import render_question
-from tools.contract.limits import Progress
 from tools.text.file_names import brief
 
 logger = logging.getLogger(__name__)

@@ -23,7 +23,7 @@ from server.protocol.json_rpc import Json, as_list, as_mapping
 from server.protocol.request_table import McpConnection, RequestContext, progress_token
 from server.upstreams.relay.request_relay import CallContext
 from tools.call.base_tool import ClientState, Services, ToolContext
-from tools.contract.limits import ApprovalMode, Limits, MediaHandling, no_progress
+from tools.contract.call_options import ApprovalMode, Limits, MediaHandling, no_progress
 from tools.contract.tool_errors import ToolError, ToolErrorType
 from tools.files.workspace import MAX_PATH_CHARS, SCRATCH_NAME, ReadLedger, Scratch, Workspace
 from tools.permissions.permission_policy import ALL_RIGHTS, Rights

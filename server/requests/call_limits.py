@@ -18,7 +18,7 @@ from server.clients.token_bucket import TokenBucket
 from server.protocol.json_rpc import INTERNAL_ERROR, MCPError
 from server.protocol.request_table import CallNext, RequestContext
 from server.requests.call_contexts import MAX_CLIENTS, SESSION_KEYS, client_key
-from server.requests.protocol_mapping import result_to_wire
+from server.requests.wire_results import result_to_wire
 from server.settings.tool_models import LimitSettings
 from server.store.shared_store import Store, StoreUnavailableError
 from tools.contract.tool_errors import ToolError, ToolErrorType

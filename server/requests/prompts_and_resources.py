@@ -23,7 +23,7 @@ from server.protocol.json_rpc import INTERNAL_ERROR, INVALID_PARAMS, INVALID_REQ
 from server.protocol.request_table import NEVER_CACHED, Handler, RequestContext, RequestTable
 from server.questions.client_confirmer import ClientConfirmer, ConsentPolicy
 from server.requests.call_contexts import TooManyCallsError
-from server.requests.protocol_mapping import contents_to_wire, prompt_to_wire
+from server.requests.wire_results import contents_to_wire, prompt_to_wire
 from tools.builtin.todo_write import TodoLists
 from tools.call.base_tool import ToolContext
 from tools.call.consent import refuse
@@ -32,8 +32,8 @@ from tools.call.tool_runner import ToolRunner
 from tools.contract.confirmation import Question, Unavailable
 from tools.contract.tool_errors import ExecutionDeniedError, ToolError, ToolErrorType
 from tools.contract.tool_results import FunctionCall, TextPart, ToolResult, package
-from tools.machine.cached_properties import cached_property
 from tools.machine.threads import run_blocking
+from tools.machine.unlocked_cached_property import cached_property
 from tools.memory.memory_files import SCOPES, MemoryFile, MemoryFiles, MemoryScope
 from tools.permissions.verdict import Permission
 

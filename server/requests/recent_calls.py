@@ -14,7 +14,7 @@ from typing import Any
 
 from server.protocol.json_rpc import as_list, as_mapping
 from server.protocol.request_table import CallNext, RequestContext
-from server.requests.protocol_mapping import ERROR_KEY
+from server.requests.wire_results import ERROR_KEY
 from tools.contract.tool_errors import ToolErrorType
 from tools.text.secrets import without_secrets
 

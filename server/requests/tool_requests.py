@@ -22,10 +22,10 @@ from server.questions.client_confirmer import (
     with_marked_answer,
 )
 from server.requests.call_contexts import Client, ClientTable, Contexts
-from server.requests.protocol_mapping import DisplayPlace, result_to_wire, tool_to_wire
 from server.requests.recent_calls import show_as
 from server.requests.tool_search import CALL, ToolSearch
 from server.requests.tool_services import CustomTools
+from server.requests.wire_results import DisplayPlace, result_to_wire, tool_to_wire
 from server.settings import SettingsReport
 from server.upstreams.catalog.published_names import SEARCH_NAMES, full_name
 from server.upstreams.catalog.upstream_tool import DiscoveredMCPTool, is_for, with_app_links
@@ -36,14 +36,14 @@ from server.upstreams.relay.relayed_results import protocol_error
 from server.upstreams.relay.request_relay import MAX_LOGINS, CallContext
 from server.upstreams.resource_and_prompt_router import ResourceAndPromptRouter
 from server.upstreams.session.list_reader import TOOLS
-from server.upstreams.wire.own_meta import chain_of, list_meta, listed_for
+from server.upstreams.wire.origin_meta import chain_of, list_meta, listed_for
 from tools.builtin.skill import SkillTool, add_skills, describe_skills
 from tools.call.base_tool import BaseTool, ToolContext
 from tools.call.tool_registry import ToolRegistry
 from tools.call.tool_runner import ToolRunner
+from tools.contract.call_options import AbortSignal, ApprovalMode
 from tools.contract.confirmation import Question
 from tools.contract.display import visible_line
-from tools.contract.limits import AbortSignal, ApprovalMode
 from tools.contract.tool_errors import ToolError, ToolErrorType, ToolNotRegisteredError
 from tools.contract.tool_results import FunctionCall, ToolResult
 from tools.permissions.permission_policy import ALL_RIGHTS, READ, RUN, WRITE, Rights

@@ -24,7 +24,7 @@ from server.upstreams.catalog.upstream_tool import DiscoveredMCPTool, is_for
 from server.upstreams.connections.pool import UpstreamPool
 from server.upstreams.connections.tool_owner import owner_of, owner_of_tool, wait_for_owner
 from server.upstreams.session.list_reader import in_turns
-from server.upstreams.wire.own_meta import chain_of
+from server.upstreams.wire.origin_meta import chain_of
 from tools.call.base_tool import REMARKS, BaseTool
 from tools.call.tool_registry import ToolRegistry
 from tools.contract.display import visible_line

@@ -27,7 +27,7 @@ from server.settings.workspace_trust import trust_file, trusted_files
 from tools.call.tool_registry import ToolRegistry
 from tools.contract.tool_errors import ExhaustedError
 from tools.files.workspace import SCRATCH_NAME, Scratch
-from tools.machine.cached_properties import cached_property
+from tools.machine.unlocked_cached_property import cached_property
 from tools.memory.memory_files import is_memory_name
 from tools.permissions.permission_policy import PermissionPolicy
 from tools.permissions.permission_rules import read_rules

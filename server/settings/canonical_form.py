@@ -13,12 +13,12 @@ from collections.abc import Callable, Mapping
 from typing import Any, Final, cast
 
 from server.settings.layers import Layer, SettingsScope
-from server.settings.models import Settings
 from server.settings.section_model import Diagnostics, KeyPath, Section, dotted, key_paths, keys_of
+from server.settings.server_models import Settings
 from server.settings.settings_files import Tree, home_folder, parent_at, pop_value, table_at, value_at
 from server.settings.tool_models import MAX_COUNT
 from server.settings.upstream_entries import ALIAS_RULE, alias_of
-from tools.contract.limits import MAX_COMMAND_TIMEOUT
+from tools.contract.call_options import MAX_COMMAND_TIMEOUT
 from tools.web.search_settings import SEARCH_VARIABLES
 
 KEY_ALIASES: Mapping[tuple[str, ...], tuple[str, ...]] = {

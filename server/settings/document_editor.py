@@ -30,7 +30,7 @@ from server.settings.settings_files import (
     without_comments,
     without_trailing_commas,
 )
-from tools.contract.limits import AbortSignal
+from tools.contract.call_options import AbortSignal
 from tools.contract.tool_errors import ToolError, ToolErrorType
 from tools.files.change.writer import exclusive, replace_file
 from tools.files.path_opener import identity_of

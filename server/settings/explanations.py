@@ -21,8 +21,8 @@ from urllib.parse import unquote, urlsplit
 from pydantic import ValidationError
 from pydantic.fields import FieldInfo
 
-from server.settings.models import Settings
 from server.settings.section_model import MILLISECONDS, Expected, Key, KeyPath, Section, dotted, keys_of
+from server.settings.server_models import Settings
 
 MAX_SHOWN_VALUE = 80  # maximum number of characters quoted from an invalid value
 MAX_PROBLEMS = 20  # the maximum number of problems in one error

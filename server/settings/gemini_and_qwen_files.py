@@ -18,7 +18,7 @@ from server.settings.section_model import Diagnostics, KeyPath, dotted, key_path
 from server.settings.settings_files import Tree, home_folder, set_default, value_at
 from server.settings.upstream_entries import EXPANDED_IN_SERVERS
 from server.settings.variable_expansion import VariableExpander
-from tools.contract.limits import ApprovalMode
+from tools.contract.call_options import ApprovalMode
 
 FILE = "settings.json"
 CliName = Literal["qwen", "gemini"]

@@ -18,7 +18,6 @@ from server.settings import workspace_trust
 from server.settings.canonical_form import canonicalise
 from server.settings.gemini_and_qwen_files import AGENT_CLIS, FILE, CliName, expand_variables, translate
 from server.settings.layers import FileState, Layer, MergedLayers, SettingsFile, SettingsScope
-from server.settings.models import Settings, UpstreamSettings
 from server.settings.section_model import (
     Diagnostics,
     KeyPath,
@@ -30,6 +29,7 @@ from server.settings.section_model import (
     shown_name,
     wire_name,
 )
+from server.settings.server_models import Settings, UpstreamSettings
 from server.settings.settings_files import (
     LOCK_NAME,
     Tree,

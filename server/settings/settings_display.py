@@ -9,8 +9,8 @@ import shlex
 from collections.abc import Mapping, Sequence
 from typing import Any, cast
 
-from server.settings.models import UpstreamSettings
 from server.settings.section_model import KeyPath, dotted
+from server.settings.server_models import UpstreamSettings
 from server.settings.settings_files import Tree, leaves
 from tools.contract.display import visible_line
 from tools.text.secrets import HIDDEN, RANDOM, is_secret_name, redact

@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
 from pydantic import Field
 
 from server.settings.section_model import DAY, CommandLine, Duration, Expected, Section, wire_name
-from tools.contract.limits import MAX_COMMAND_TIMEOUT, Limits
+from tools.contract.call_options import MAX_COMMAND_TIMEOUT, Limits
 from tools.memory.memory_files import MemoryFiles
 from tools.web.search_settings import SEARCH_VARIABLES, ProviderName, ProviderSettings, SearchSettings
 
 if TYPE_CHECKING:
-    from tools.agents import AgentCommand
+    from tools.agent_programs import AgentCommand
     from tools.discovery.discovery_commands import DiscoverySettings
     from tools.lsp.language_servers import LanguageServer
     from tools.web.address_guard import WebRules
@@ -294,7 +294,7 @@ class AgentSettings(Section):
     """What the agent is good at; models see this."""
 
     def for_tools(self, name: str) -> AgentCommand:
-        from tools.agents import AgentCommand  # noqa: PLC0415 - needed only if there are agents
+        from tools.agent_programs import AgentCommand  # noqa: PLC0415 - needed only if there are agents
 
         values: dict[str, Any] = dict(self)
         values["command"] = self.command or ""

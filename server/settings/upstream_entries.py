@@ -17,8 +17,8 @@ from typing import Any, cast
 from urllib.parse import urlsplit
 
 from server.settings.layers import MergedLayers
-from server.settings.models import OAuthSettings, Settings, UpstreamSettings
 from server.settings.section_model import Diagnostics, KeyPath, dotted, shown_name, wire_name
+from server.settings.server_models import OAuthSettings, Settings, UpstreamSettings
 from server.settings.settings_files import value_at
 from server.settings.variable_expansion import HINT, SourceOf, VariableExpander
 

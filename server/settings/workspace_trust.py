@@ -31,7 +31,7 @@ from server.settings.settings_files import (
     table_at,
     value_at,
 )
-from tools.contract.limits import ApprovalMode
+from tools.contract.call_options import ApprovalMode
 from tools.memory.memory_files import MEMORY_ENDING, is_memory_name
 from tools.text.file_names import UNSEEN, sendable_name
 

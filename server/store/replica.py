@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from server.settings import SettingsError
-from server.settings.models import StoreSettings
+from server.settings.server_models import StoreSettings
 from server.store.shared_store import LocalUses, OneTimeUses, Store
 
 

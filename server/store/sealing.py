@@ -24,8 +24,8 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 from server.settings.settings_files import read_stored
 from server.store.replica import Replica
 from server.store.shared_store import ABSENT
-from tools.machine.cached_properties import cached_property
 from tools.machine.threads import THREADS
+from tools.machine.unlocked_cached_property import cached_property
 
 if TYPE_CHECKING:
     from cryptography.fernet import MultiFernet

@@ -20,7 +20,7 @@ from typing import Any, Final
 from server.protocol.json_rpc import as_mapping
 from server.questions.client_confirmer import ASKED
 from server.requests.call_contexts import ClientTable
-from server.requests.protocol_mapping import ERROR_KEY
+from server.requests.wire_results import ERROR_KEY
 from server.upstreams.connections.connection import UpstreamState
 from server.upstreams.resource_and_prompt_router import ResourceAndPromptRouter
 from tools.machine.threads import THREADS

@@ -16,7 +16,7 @@ from mcp_types.methods import SPEC_CLIENT_METHODS
 from server.protocol.json_rpc import Json, MCPError, as_mapping
 from server.protocol.request_table import CallNext, RequestContext
 from server.protocol.revisions import KNOWN_PROTOCOL_VERSIONS
-from server.settings.models import UpstreamSettings
+from server.settings.server_models import UpstreamSettings
 from server.telemetry.metrics import OTHER, Metrics, Operation, UpstreamInfo
 from server.upstreams.catalog.published_names import SEARCH_NAMES
 from server.upstreams.wire.json_rpc_channel import RpcAnswer, UnusableAnswerError, UpstreamError

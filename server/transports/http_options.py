@@ -9,8 +9,8 @@ import ssl
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from server.settings.models import HttpSettings
-from server.transports.credentials import MAKE_ONE, VARIABLE, Tokens
+from server.settings.server_models import HttpSettings
+from server.transports.configured_secrets import MAKE_ONE, VARIABLE, Tokens
 
 if TYPE_CHECKING:
     from server.transports.issuer import Issuer

@@ -32,8 +32,8 @@ from server.clients.client_request import Principal, TokenRefusedError
 from server.network.outbound import ANSWER_BYTES, LongAnswerError, NoJsonAnswerError, fetch_json, is_safe
 from server.protocol.json_rpc import Json, as_list, as_mapping
 from server.settings import SettingsError
-from server.settings.models import IssuerSettings
-from server.transports.credentials import digest_of, read_secret, rights_for
+from server.settings.server_models import IssuerSettings
+from server.transports.configured_secrets import digest_of, read_secret, rights_for
 from tools.permissions.permission_policy import SCOPES, UPSTREAM, Rights
 
 logger = logging.getLogger(__name__)

@@ -36,7 +36,7 @@ from server.protocol.json_rpc import (
 from server.protocol.request_table import NEVER_CACHED, CallNext, RequestContext
 from server.protocol.revisions import SUBSCRIPTION_ID_META_KEY, decode_header
 from server.settings import SettingsReport
-from server.settings.models import UpstreamSettings
+from server.settings.server_models import UpstreamSettings
 from server.store.replica import Replica
 from server.store.shared_store import StoreUnavailableError
 from server.upstreams.catalog.lock_file import read_lock
@@ -69,7 +69,7 @@ from server.upstreams.session.protocol_era import ANNOUNCED_EXTENSIONS, DECLARED
 from server.upstreams.session.protocol_era import SKILLS as SKILLS_EXTENSION
 from server.upstreams.session.upstream_session import UpstreamSession
 from server.upstreams.wire.json_rpc_channel import ConnectionLostError, Observer, RelayError
-from server.upstreams.wire.own_meta import list_meta, listed_for, with_origin
+from server.upstreams.wire.origin_meta import list_meta, listed_for, with_origin
 from tools.call.tool_registry import ToolRegistry
 from tools.contract.display import visible, visible_line
 from tools.contract.tool_errors import ToolError

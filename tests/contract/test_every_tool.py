@@ -16,22 +16,22 @@ import pytest
 from jsonschema import Draft202012Validator
 
 from docs.result_schemas import RESULT_SCHEMAS
-from server.requests.protocol_mapping import tool_to_wire
+from server.requests.wire_results import tool_to_wire
 from server.upstreams.catalog.upstream_tool import DiscoveredMCPTool
 from tests.peers.search_server import SEARXNG_PATH, search_server
 from tests.peers.web_server import answer, web_server
 from tests.processes import NoSandbox
 from tests.tables import all_cases
 from tests.unit.web.fetching import opener_for
-from tools.agents import AgentCommand
+from tools.agent_programs import AgentCommand
 from tools.builtin.all_tools import builtin_tools
 from tools.builtin.edit import WriteFileTool
 from tools.builtin.todo_write import TodoLists
 from tools.builtin.web import WebSearchTool
 from tools.call.base_tool import BaseTool, Services, ToolContext
+from tools.contract.call_options import AbortSignal, ApprovalMode
 from tools.contract.command_views import NO_RESTRICTIONS, CommandSite, Engine, FileRestrictions
 from tools.contract.confirmation import Answer, Decision
-from tools.contract.limits import AbortSignal, ApprovalMode
 from tools.contract.tool_errors import InvalidToolParamsError, ToolError, ToolErrorType
 from tools.contract.tool_results import ToolResult
 from tools.files.change.journal import Journal

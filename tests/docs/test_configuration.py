@@ -12,7 +12,7 @@ import pytest
 from jsonschema import Draft202012Validator
 
 from docs.settings_tables import key_descriptions
-from server.settings import models
+from server.settings import server_models
 from server.settings.canonical_form import KEY_ALIASES
 from server.settings.section_model import Diagnostics, dotted
 from server.settings.settings_files import parse
@@ -22,7 +22,7 @@ from tools.web.search_settings import SEARCH_VARIABLES
 
 DOCS = Path(__file__).parents[2] / "docs"
 PAGE = DOCS / "configuration.md"
-SCHEMA = Path(models.__file__).with_name("settings.schema.json")
+SCHEMA = Path(server_models.__file__).with_name("settings.schema.json")
 
 KEYS = list(key_descriptions())
 

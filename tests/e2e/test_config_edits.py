@@ -14,7 +14,7 @@ import anyio.to_thread
 import pytest
 from jsonschema import Draft202012Validator
 
-from server.settings import models
+from server.settings import server_models
 from server.settings.settings_files import LOCK_NAME, parse
 from server.upstreams.catalog.lock_file import lock_text, parse_lock
 from tests.fork_server import forked
@@ -24,7 +24,7 @@ from tests.variants import one_in
 
 UPSTREAM = stdio_upstream()
 COMMAND = [UPSTREAM["command"], *UPSTREAM["args"]]
-SCHEMA = Path(models.__file__).with_name("settings.schema.json")
+SCHEMA = Path(server_models.__file__).with_name("settings.schema.json")
 OWN = """{
 \t// mine
 \t"mcpServers": {

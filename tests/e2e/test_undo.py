@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from tests.terminals import answer_at_terminal, run_alone
-from tools.contract.limits import AbortSignal
+from tools.contract.call_options import AbortSignal
 from tools.files.change.file_change import Author, TargetFile, make_change, plan_write
 from tools.files.change.journal import FILE, Journal
 from tools.files.workspace import Workspace

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tools.contract.limits import AbortSignal
+from tools.contract.call_options import AbortSignal
 
 
 class AbortAfterChecks(AbortSignal):

@@ -16,7 +16,7 @@ import anyio
 
 from tools.builtin.save_memory import MemoryTool
 from tools.call.base_tool import ClientState, ToolContext
-from tools.contract.limits import Limits
+from tools.contract.call_options import Limits
 from tools.contract.tool_errors import ToolError
 from tools.files.workspace import Workspace
 from tools.memory.memory_files import MemoryFiles

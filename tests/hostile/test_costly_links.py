@@ -14,7 +14,7 @@ from tests.hostile.abort_signals import AbortAfterChecks
 from tests.hostile.every_tool import MARKER, answers, changers_of, is_refused, readers_of
 from tools.builtin.search_tools import LSTool
 from tools.call.base_tool import ToolContext
-from tools.contract.limits import AbortSignal
+from tools.contract.call_options import AbortSignal
 from tools.contract.tool_errors import ToolError, ToolErrorType
 from tools.contract.tool_results import ToolResult
 from tools.files.find.folder_listing import MAX_SORTED_LINKS

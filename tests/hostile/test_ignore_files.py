@@ -14,7 +14,7 @@ import pytest
 
 from tests.harness import text_of
 from tests.hostile.watched_server import MEGABYTE, WatchedServer, needs_proc, structured, watched_server
-from tools.contract.limits import AbortSignal, Deadline
+from tools.contract.call_options import AbortSignal, Deadline
 from tools.contract.tool_errors import ToolError, ToolErrorType
 from tools.files.find.folder_walk import Everything, Filters, Walk
 from tools.files.ignore_files import (

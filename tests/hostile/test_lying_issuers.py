@@ -10,7 +10,7 @@ import pytest
 
 from server.clients.client_request import TokenRefusedError
 from server.network.outbound import ANSWER_BYTES
-from server.settings.models import IntrospectionSettings, IssuerSettings
+from server.settings.server_models import IntrospectionSettings, IssuerSettings
 from server.transports.issuer import Issuer
 from tests.interaction.network.test_access_tokens import RESOURCE, SECRET, refusal, sign_token
 from tests.scripted_issuer import JWK, KEYS, METADATA, ScriptedIssuer, scripted_issuer

@@ -21,7 +21,7 @@ from tests.readings import read_file, text_of
 from tests.tables import each_of
 from tests.variants import long, one_in
 from tools.call.base_tool import ToolContext
-from tools.contract.limits import AbortSignal
+from tools.contract.call_options import AbortSignal
 from tools.contract.tool_errors import ToolError, ToolErrorType
 from tools.contract.tool_results import FileDataPart, InlineDataPart
 from tools.files import html_and_pdf_worker

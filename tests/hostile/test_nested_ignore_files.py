@@ -18,7 +18,7 @@ from tests.harness import HANDSHAKE, in_memory, write_config
 from tests.hostile.every_tool import MARKER, answers, call, changers_of, is_refused, readers_of
 from tests.tables import each_of
 from tests.variants import one_in
-from tools.contract.limits import AbortSignal, Deadline
+from tools.contract.call_options import AbortSignal, Deadline
 from tools.contract.tool_errors import ToolError, ToolErrorType
 from tools.files.find.folder_walk import Everything, Filters, Walk
 from tools.files.ignore_files import (

@@ -18,7 +18,7 @@ from tests.peers.web_server import Answer, NameServer, answer, drip, redirect, w
 from tests.unit.web.fetching import Fetching, content_of, opener_for, rules_for
 from tests.variants import one_in
 from tools.call.base_tool import ToolContext
-from tools.contract.limits import AbortSignal
+from tools.contract.call_options import AbortSignal
 from tools.contract.tool_errors import InvalidToolParamsError, ToolError, ToolErrorType
 from tools.web.address_guard import WebRules
 from tools.web.http_exchange import Truncation, WebResponse

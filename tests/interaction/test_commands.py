@@ -9,6 +9,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any, Literal
 
+import anyio
 import mcp_types as types
 import pytest
 from mcp.client import Client
@@ -218,3 +219,19 @@ async def test_one_of_several_workspace_folders_that_was_renamed_is_named_where_
         ):
             result = await client.call_tool(tool, arguments)
             assert (f"The workspace folder '{gone}' no longer exists" in str(result.content)) is is_named, tool
+
+
+@pytest.mark.requirement("sandbox.git")
+async def test_a_hook_from_a_clients_own_tmp_that_a_push_runs_can_write_no_hooks(outer_root: Path) -> None:
+    git = ("git", "-c", "user.name=a", "-c", "user.email=a@example.invalid")
+    for arguments in (("init", "-q"), ("commit", "-q", "--allow-empty", "-m", "x")):
+        await anyio.run_process([*git, *arguments], cwd=outer_root)
+    new_hook = outer_root / ".git/hooks/pre-commit"
+    async with sandbox_client(outer_root, Person("once")) as client:
+        hook = "/tmp/own.git/hooks/post-receive"
+        await run(client, f"git init -q --bare /tmp/own.git; echo 'echo x > {new_hook}' > {hook}; chmod +x {hook}")
+        text, _ = await run(client, "git push /tmp/own.git HEAD:refs/heads/x")
+    assert "[new branch]" in text
+    assert "Read-only file system" in text
+    assert "Git can change such files" not in text
+    assert not new_hook.exists()

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from server.requests.protocol_mapping import result_to_wire
+from server.requests.wire_results import result_to_wire
 from tests.harness import HANDSHAKES
 from tests.interaction.test_lifecycle import INITIALIZED, call, running
 from tools.contract.tool_results import FileDataPart, InlineDataPart, ToolResult

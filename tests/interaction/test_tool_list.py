@@ -11,8 +11,8 @@ import anyio
 import pytest
 
 from server.app import App
-from server.requests.protocol_mapping import tool_to_wire
 from server.requests.tool_requests import MAX_SHOWN_ROOTS
+from server.requests.wire_results import tool_to_wire
 from server.settings import load_settings
 from tests.e2e.test_live_settings import rewrite, until_listed
 from tests.harness import HANDSHAKE, MODERN, connected, in_memory, write_config

@@ -144,7 +144,7 @@ TARGETS = {
     ),
     "tokens": Target(
         (
-            "server/transports/credentials.py",
+            "server/transports/configured_secrets.py",
             "server/transports/issuer.py",
             "server/upstreams/login/login_storage.py",
         ),

@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 
 from tests.examples import examples
 from tests.unit.permissions.commands import judge
+from tools.contract.call_options import ApprovalMode
 from tools.contract.command_views import CommandSite, Engine, Network, ViewKind
-from tools.contract.limits import ApprovalMode
 from tools.contract.tool_errors import ToolError
 from tools.permissions.verdict import Verdict
 

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from tools.builtin.all_tools import builtin_tools
 from tools.call.base_tool import ClientState, ToolContext
-from tools.contract.limits import Limits
+from tools.contract.call_options import Limits
 from tools.contract.tool_errors import ToolError
 from tools.files.workspace import Workspace, contains
 

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from tests.examples import examples
 from tools.builtin.edit import EditTool
 from tools.call.base_tool import ClientState, ToolContext
-from tools.contract.limits import Limits
+from tools.contract.call_options import Limits
 from tools.files.workspace import Workspace
 
 TOOL = EditTool()

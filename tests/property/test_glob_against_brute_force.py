@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.examples import examples
-from tools.contract.limits import AbortSignal, Deadline
+from tools.contract.call_options import AbortSignal, Deadline
 from tools.files.find.folder_walk import Filters, Walk
 from tools.files.find.glob_search import compile_patterns
 from tools.files.workspace import Workspace

@@ -26,7 +26,7 @@ from tests.examples import examples
 from tests.property.ripgrep import listed_files
 from tools.builtin.search_tools import GlobTool, GrepTool
 from tools.call.base_tool import ClientState, ToolContext
-from tools.contract.limits import Limits
+from tools.contract.call_options import Limits
 from tools.files.workspace import Workspace
 
 NAMES = ["a", "b", "ab", "A", "a.py", "b.ts", "B.TS", ".h", "x y", "a-b", "\u00e9t\u00e9"]

@@ -169,7 +169,7 @@ def test_agent_ignore_files_at_every_level_mean_the_same_as_gitignore_files(
 @examples(60, database=None)
 @given(tree=TREES, top_rules=RULE_FILES)
 def test_a_walk_finds_exactly_the_files_that_git_does_not_ignore(tree: Tree, top_rules: str) -> None:
-    from tools.contract.limits import AbortSignal, Deadline
+    from tools.contract.call_options import AbortSignal, Deadline
     from tools.files.find.folder_walk import Everything, Filters, Walk
 
     with tempfile.TemporaryDirectory() as folder:

@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 from tests.examples import examples
 from tests.harness import ROOT
 from tests.property.ripgrep import listed_files
-from tools.contract.limits import AbortSignal, Deadline
+from tools.contract.call_options import AbortSignal, Deadline
 from tools.files.find.folder_walk import Everything, Filters, Walk
 from tools.files.workspace import Workspace
 

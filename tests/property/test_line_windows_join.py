@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.examples import examples
-from tools.contract.limits import AbortSignal, Limits
+from tools.contract.call_options import AbortSignal, Limits
 from tools.files.read.line_window import LineRequest, Source, window
 
 LARGE_LIMITS = Limits(read_chars=1_000_000, line_chars=1_000_000)

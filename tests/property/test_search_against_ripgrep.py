@@ -17,7 +17,7 @@ from tests.examples import examples
 from tests.property.ripgrep import ripgrep
 from tools.builtin.search_tools import GrepTool
 from tools.call.base_tool import ClientState, ToolContext
-from tools.contract.limits import AbortSignal, Deadline, Limits
+from tools.contract.call_options import AbortSignal, Deadline, Limits
 from tools.files.find.folder_walk import Everything, Filters, Walk
 from tools.files.text_encodings import decode, shown_text
 from tools.files.workspace import Workspace

@@ -7,7 +7,7 @@ import threading
 import pytest
 
 from tests.waiting import CEILING
-from tools.machine.cached_properties import cached_property
+from tools.machine.unlocked_cached_property import cached_property
 
 
 class Folder:

@@ -12,7 +12,7 @@ import pytest
 from server.app import App
 from server.settings import load_settings
 from server.upstreams.catalog.upstream_tool import DiscoveredMCPTool
-from tools.agents import AgentCommand
+from tools.agent_programs import AgentCommand
 from tools.builtin.all_tools import builtin_tools
 from tools.builtin.discovered_tools import DiscoveredTool
 from tools.call.base_tool import BaseTool, BuiltinTool

@@ -15,6 +15,7 @@ from tools.call.base_tool import BaseTool, Behaviour, ClientState, ToolContext
 from tools.call.consent import AuditEntry, GrantScope
 from tools.call.tool_registry import ToolRegistry
 from tools.call.tool_runner import ToolRunner
+from tools.contract.call_options import ApprovalMode
 from tools.contract.confirmation import (
     Answer,
     ApprovalConfirmation,
@@ -28,7 +29,6 @@ from tools.contract.confirmation import (
     Unavailable,
 )
 from tools.contract.display import render_question
-from tools.contract.limits import ApprovalMode
 from tools.contract.permission_subjects import HostSubject, Subject, ToolKind
 from tools.contract.tool_errors import InvalidToolParamsError, ToolError, ToolErrorType, ToolNotRegisteredError
 from tools.contract.tool_results import FunctionCall, InlineDataPart, TextPart, ToolResult, package

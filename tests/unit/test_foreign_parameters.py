@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from tests.tables import each_of
-from tools.agents import AgentCommand
+from tools.agent_programs import AgentCommand
 from tools.builtin.all_tools import builtin_tools
 from tools.call.base_tool import BuiltinTool
 from tools.contract.tool_errors import InvalidToolParamsError

@@ -13,7 +13,7 @@ CONNECT_SCRIPT = """
 import anyio
 from server.administration.log import flush_log, start_log
 start_log("debug")
-from server.settings.models import UpstreamSettings
+from server.settings.server_models import UpstreamSettings
 from mcp.client import Client
 from mcp.client.sse import sse_client
 

@@ -16,7 +16,7 @@ from anyio.abc import TaskGroup
 from server.clients.client_request import Exchange
 from server.protocol.request_table import Outbound
 from server.settings import UpstreamSettings
-from server.settings.models import OAuthSettings
+from server.settings.server_models import OAuthSettings
 from server.store.replica import lone_replica
 from server.upstreams.connections.connection import LoginNeededError
 from server.upstreams.connections.pool import LoginOptions, UpstreamPool

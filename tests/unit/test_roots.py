@@ -10,7 +10,7 @@ import pytest
 
 from server.cli import main
 from server.clients.client_workspaces import ClientRoots, WorkspacePolicy
-from server.settings.models import WorkspaceSettings
+from server.settings.server_models import WorkspaceSettings
 from server.settings.settings_files import home_folder
 from tools.contract.tool_errors import ToolError, ToolErrorType
 

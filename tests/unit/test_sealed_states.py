@@ -12,13 +12,13 @@ from pathlib import Path
 import pytest
 
 from server.settings import SettingsError
-from server.settings.models import StateKey, StoreSettings
+from server.settings.server_models import StateKey, StoreSettings
 from server.store.replica import Replica, lone_replica, read_replica
 from server.store.sealing import SealedStates
 from server.store.shared_store import LocalUses, Store, StoreUnavailableError
 from server.store.sqlite_store import SqliteStore
 from server.store.valkey_store import ValkeyStore
-from server.transports.credentials import read_state_keys
+from server.transports.configured_secrets import read_state_keys
 from tests.settings_cases import refusal
 from tests.valkey_servers import ValkeyServer, valkey_server
 

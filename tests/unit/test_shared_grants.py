@@ -15,7 +15,7 @@ from server.store.valkey_store import ValkeyStore
 from tests.valkey_servers import valkey_server
 from tests.waiting import CEILING
 from tools.call.base_tool import ClientState
-from tools.contract.limits import ApprovalMode
+from tools.contract.call_options import ApprovalMode
 
 pytestmark = pytest.mark.anyio
 

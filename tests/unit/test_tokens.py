@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from server.settings import SettingsError, TokenSource
-from server.settings.models import PrincipalSettings
-from server.transports.credentials import VARIABLE, VARIABLE_NAME, read_tokens, rights_for
+from server.settings.server_models import PrincipalSettings
+from server.transports.configured_secrets import VARIABLE, VARIABLE_NAME, read_tokens, rights_for
 from tools.permissions.permission_policy import ALL_RIGHTS
 
 FIRST, SECOND = "first-token-" + "a" * 20, "second-token-" + "b" * 20

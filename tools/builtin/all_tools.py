@@ -24,7 +24,7 @@ from tools.memory.memory_files import MemoryFiles
 from tools.web.search_settings import SearchSettings
 
 if TYPE_CHECKING:
-    from tools.agents import AgentCommand
+    from tools.agent_programs import AgentCommand
     from tools.lsp.code_intelligence import CodeIntelligence
     from tools.shell.command_runner import ProgramRunner
     from tools.skill_folders import SkillFolders

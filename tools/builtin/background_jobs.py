@@ -7,7 +7,7 @@ from typing import Any
 from pydantic import Field
 
 from tools.call.base_tool import READS, Behaviour, BuiltinTool, ToolContext
-from tools.contract.limits import MAX_COMMAND_TIMEOUT
+from tools.contract.call_options import MAX_COMMAND_TIMEOUT
 from tools.contract.permission_subjects import ToolKind
 from tools.contract.tool_errors import InvalidToolParamsError, ToolError, ToolErrorType
 from tools.contract.tool_parameters import ForeignParameter, ToolParams

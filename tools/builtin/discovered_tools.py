@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING, Any
 import anyio
 
 from tools.call.base_tool import BaseTool, Behaviour, ToolContext
+from tools.contract.call_options import no_progress
 from tools.contract.confirmation import ConfirmationDetails, InfoConfirmation
-from tools.contract.limits import no_progress
 from tools.contract.permission_subjects import ToolKind
 from tools.contract.tool_errors import InvalidToolParamsError, ToolError
 from tools.contract.tool_results import ToolResult

@@ -7,8 +7,8 @@ from collections.abc import Iterator, Mapping
 from pydantic import Field
 
 from tools.call.base_tool import Behaviour, BuiltinTool, ToolContext
+from tools.contract.call_options import ApprovalMode
 from tools.contract.confirmation import Decision, PlanConfirmation
-from tools.contract.limits import ApprovalMode
 from tools.contract.permission_subjects import ToolKind
 from tools.contract.tool_errors import ToolError, ToolErrorType
 from tools.contract.tool_parameters import ToolParams, foreign

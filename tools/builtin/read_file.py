@@ -20,7 +20,7 @@ from tools.builtin.file_tools import (
     path_subjects,
 )
 from tools.call.base_tool import READS, BuiltinTool, ToolContext
-from tools.contract.limits import SEARCH_SECONDS
+from tools.contract.call_options import SEARCH_SECONDS
 from tools.contract.permission_subjects import Subject, ToolKind
 from tools.contract.tool_errors import InvalidToolParamsError
 from tools.contract.tool_parameters import ToolParams, coerce

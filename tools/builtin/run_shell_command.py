@@ -13,9 +13,9 @@ from pydantic import Field
 
 from tools.builtin.background_jobs import jobs_of
 from tools.call.base_tool import Behaviour, BuiltinTool, ToolContext
+from tools.contract.call_options import MAX_COMMAND_TIMEOUT
 from tools.contract.command_views import UNCONFINED, UNHELD, ViewKind
 from tools.contract.confirmation import ConfirmationDetails, ExecConfirmation
-from tools.contract.limits import MAX_COMMAND_TIMEOUT
 from tools.contract.permission_subjects import CommandSubject, Needs, Subject, ToolKind
 from tools.contract.tool_errors import ExhaustedError, ToolError, ToolErrorType
 from tools.contract.tool_parameters import ForeignParameter, ToolParams, folded, foreign

@@ -21,7 +21,7 @@ from tools.builtin.file_tools import (
     start_subjects,
 )
 from tools.call.base_tool import READS, BuiltinTool, ToolContext
-from tools.contract.limits import SEARCH_SECONDS, Deadline
+from tools.contract.call_options import SEARCH_SECONDS, Deadline
 from tools.contract.permission_subjects import Subject, ToolKind
 from tools.contract.tool_parameters import UNPUBLISHED, ToolParams, foreign
 from tools.contract.tool_results import ToolResult

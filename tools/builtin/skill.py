@@ -10,7 +10,7 @@ from dataclasses import replace
 from pydantic import Field
 
 from tools.call.base_tool import READS, BuiltinTool, ToolContext
-from tools.contract.limits import AbortSignal
+from tools.contract.call_options import AbortSignal
 from tools.contract.permission_subjects import ToolKind
 from tools.contract.tool_errors import ToolError, ToolErrorType
 from tools.contract.tool_parameters import ToolParams

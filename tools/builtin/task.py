@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from pydantic import Field
 
-from tools.agents import MAX_DEPTH, AgentCommand, depth_in
+from tools.agent_programs import MAX_DEPTH, AgentCommand, depth_in
 from tools.call.base_tool import Behaviour, BuiltinTool, ToolContext
 from tools.contract.confirmation import ExecConfirmation
 from tools.contract.permission_subjects import AgentSubject, Subject, ToolKind

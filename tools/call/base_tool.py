@@ -12,8 +12,8 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
+from tools.contract.call_options import AbortSignal, ApprovalMode, Limits, MediaHandling, Progress, no_progress
 from tools.contract.command_views import CommandView
-from tools.contract.limits import AbortSignal, ApprovalMode, Limits, MediaHandling, Progress, no_progress
 from tools.contract.permission_subjects import Subject, ToolKind, ToolTraits
 from tools.contract.tool_errors import InvalidToolParamsError
 from tools.contract.tool_parameters import (
@@ -28,7 +28,7 @@ from tools.contract.tool_parameters import (
     rename,
 )
 from tools.files.workspace import ReadLedger
-from tools.machine.cached_properties import cached_property
+from tools.machine.unlocked_cached_property import cached_property
 from tools.permissions.permission_policy import ALL_RIGHTS, Rights
 
 if TYPE_CHECKING:

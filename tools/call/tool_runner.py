@@ -40,6 +40,7 @@ from tools.call.consent import (
     require_consent,
 )
 from tools.call.tool_registry import ToolRegistry
+from tools.contract.call_options import Progress, no_progress
 from tools.contract.confirmation import (
     ALWAYS_IN_SESSION,
     Answer,
@@ -50,7 +51,6 @@ from tools.contract.confirmation import (
     Question,
     Unavailable,
 )
-from tools.contract.limits import Progress, no_progress
 from tools.contract.permission_subjects import Access, CommandSubject, PathSubject, Subject
 from tools.contract.tool_errors import UNKNOWN_EFFECT, ToolError, ToolErrorType, exhaustion_of
 from tools.contract.tool_results import FunctionCall, ToolResult

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any, cast
 
-from tools.contract.limits import Progress
+from tools.contract.call_options import Progress
 from tools.contract.tool_errors import ToolError, ToolErrorType
 from tools.contract.tool_results import Part, TextPart, ToolResult
 from tools.discovery.custom_tool_declarations import DeclaredTool

@@ -22,7 +22,7 @@ from urllib.parse import unquote
 from tools.contract.display import visible
 from tools.contract.tool_parameters import coerce
 from tools.discovery.discovery_commands import UnusableError, read_json, require_sendable
-from tools.machine.cached_properties import cached_property
+from tools.machine.unlocked_cached_property import cached_property
 from tools.permissions.tool_names import BETWEEN
 from tools.text.file_names import brief, one_line
 

@@ -19,7 +19,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from typing import IO, Any, Self, cast
 
-from tools.contract.limits import AbortSignal, Deadline
+from tools.contract.call_options import AbortSignal, Deadline
 from tools.contract.tool_errors import ExhaustedError
 from tools.files import html_and_pdf_worker
 from tools.files.workspace import contains

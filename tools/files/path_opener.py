@@ -25,7 +25,7 @@ from functools import cache
 from io import FileIO
 from typing import Generic, NamedTuple, Self, TypeVar
 
-from tools.contract.limits import AbortSignal
+from tools.contract.call_options import AbortSignal
 
 WorkT = TypeVar("WorkT")
 Value = TypeVar("Value")

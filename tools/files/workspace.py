@@ -22,7 +22,7 @@ from typing import NamedTuple
 from tools.contract.tool_errors import PathNotInWorkspaceError, ToolError, ToolErrorType, exhaustion_of
 from tools.files import path_opener
 from tools.files.path_opener import FileIdentity, Folder, NotRegularError, OpenedFile, PathKind, is_temporary
-from tools.machine.cached_properties import cached_property
+from tools.machine.unlocked_cached_property import cached_property
 from tools.text.file_names import parse_quoted_path, shown_path, shown_whole_path
 from tools.text.look_alikes import visible_form
 

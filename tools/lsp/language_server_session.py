@@ -22,8 +22,8 @@ from urllib.parse import quote, unquote, urlsplit
 
 from pydantic_core import from_json, to_json
 
+from tools.contract.call_options import AbortSignal
 from tools.contract.command_views import FileRestrictions
-from tools.contract.limits import AbortSignal
 from tools.contract.tool_errors import ToolError, ToolErrorType
 from tools.files.ignore_files import why_hidden
 from tools.files.path_opener import FileIdentity, identity_of

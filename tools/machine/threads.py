@@ -15,7 +15,7 @@ from typing import Any, Generic, TypeVar
 
 from anyio import get_cancelled_exc_class
 
-from tools.contract.limits import AbortSignal
+from tools.contract.call_options import AbortSignal
 from tools.contract.tool_errors import ExhaustedError, exhaustion_of
 from tools.machine.process_limits import start_thread
 

@@ -22,12 +22,12 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 
+from tools.contract.call_options import ApprovalMode
 from tools.contract.command_views import CommandView, Engine, FileRestrictions, Network, ViewKind
-from tools.contract.limits import ApprovalMode
 from tools.contract.permission_subjects import Access, CommandSubject, Needs
 from tools.contract.tool_errors import ExecutionDeniedError, sandbox_unavailable
 from tools.files.workspace import SCRATCH_NAME, Workspace, contains, is_inside
-from tools.machine.cached_properties import cached_property
+from tools.machine.unlocked_cached_property import cached_property
 from tools.permissions import tool_names
 from tools.permissions.command_lists import (
     changes_by_git_alone,
@@ -59,6 +59,7 @@ from tools.permissions.command_text import (
     syntax_error,
     with_input_of_xargs,
 )
+from tools.permissions.git_repositories import repositories_outside, runs_programs, work_tree_above
 from tools.permissions.hidden_files import (
     ANY_NAME,
     HiddenFiles,
@@ -77,7 +78,6 @@ from tools.permissions.permission_rules import (
     literal_path,
 )
 from tools.permissions.protected_files import GuardedPaths
-from tools.permissions.repositories import repositories_outside, runs_programs, work_tree_above
 from tools.permissions.verdict import PLAN_MODE, Grant, Permission, Verdict, VerdictPart
 from tools.text.file_names import shown_path
 

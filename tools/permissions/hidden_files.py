@@ -41,9 +41,9 @@ from tools.files.ignore_files import (
 from tools.files.path_opener import Stamp, StampedCache, stamp_of
 from tools.files.workspace import Workspace, contains, is_inside, outermost
 from tools.permissions.git_history_names import GitStores, store_of, stored_in, stores_of_submodules
+from tools.permissions.git_repositories import work_tree_above
 from tools.permissions.permission_rules import PathSpecifier, Rule, Rules
 from tools.permissions.protected_files import REPOSITORY
-from tools.permissions.repositories import work_tree_above
 from tools.text.file_names import shown_path
 
 MAX_HIDDEN = 100  # maximum masked files and folders, and maximum protected ones, because each needs a mount

@@ -17,9 +17,9 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING
 
+from tools.contract.call_options import ApprovalMode
 from tools.contract.command_views import FileRestrictions, ViewKind
 from tools.contract.confirmation import ConfirmationDetails, McpConfirmation, PlanConfirmation
-from tools.contract.limits import ApprovalMode
 from tools.contract.permission_subjects import (
     Access,
     AgentSubject,
@@ -31,9 +31,9 @@ from tools.contract.permission_subjects import (
     ToolTraits,
 )
 from tools.files.workspace import Workspace, is_inside
+from tools.permissions.git_repositories import why_protected_at
 from tools.permissions.permission_rules import CORE, PROFILE, SANDBOXED, SESSION, Rule, Rules, parse_rule, read_rules
 from tools.permissions.protected_files import GuardedPaths, why_protected
-from tools.permissions.repositories import why_protected_at
 from tools.permissions.tool_names import PROFILES, names_of_any_tool
 from tools.permissions.verdict import PLAN_MODE, Permission, Verdict
 

@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from itertools import groupby
 from pathlib import Path
 
-from tools.contract.limits import AbortSignal, Deadline
+from tools.contract.call_options import AbortSignal, Deadline
 from tools.contract.tool_errors import ToolError
 from tools.files.find.folder_walk import Filters, scope_below
 from tools.files.ignore_files import IgnoreScope, names_of_ignore_files, scope_of

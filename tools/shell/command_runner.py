@@ -20,8 +20,8 @@ from functools import partial
 
 import anyio
 
+from tools.contract.call_options import Progress
 from tools.contract.command_views import CommandSite, Engine, Network
-from tools.contract.limits import Progress
 from tools.contract.tool_errors import (
     NOTHING_DONE,
     ExhaustedError,

@@ -18,7 +18,7 @@ import anyio
 import anyio.lowlevel
 import httpx
 
-from tools.contract.limits import Progress
+from tools.contract.call_options import Progress
 from tools.contract.tool_errors import ToolError, ToolErrorType
 from tools.web.address_guard import Address, UrlTarget, WebRules
 

@@ -7,7 +7,7 @@ from collections.abc import Callable, Hashable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from tools.contract.limits import AbortSignal, MediaHandling, Progress
+from tools.contract.call_options import AbortSignal, MediaHandling, Progress
 from tools.contract.tool_results import TextPart, ToolResult
 from tools.machine.threads import run_blocking
 from tools.text.file_names import brief, one_line, shortened_line

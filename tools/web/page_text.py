@@ -18,7 +18,7 @@ from enum import StrEnum
 from http import HTTPStatus
 from typing import Any
 
-from tools.contract.limits import AbortSignal, MediaHandling
+from tools.contract.call_options import AbortSignal, MediaHandling
 from tools.contract.tool_errors import ToolError
 from tools.contract.tool_results import FileDataPart, InlineDataPart, Part
 from tools.files.child_process import ChildFailedError, DocumentWorker, unnamed_file

@@ -24,7 +24,7 @@ from tools.web.address_guard import AddressGuard, Resolver, UrlError, UrlTarget,
 if TYPE_CHECKING:
     import ssl
 
-    from tools.contract.limits import Progress
+    from tools.contract.call_options import Progress
     from tools.web.http_exchange import WebResponse
 
 # Maximum number of concurrent requests, so that their bodies stay below 200 MB together; further requests wait

@@ -26,8 +26,8 @@ from server.settings.document_editor import rewrite
 from server.settings.load import MAX_LOCK_BYTES, LockContent
 from server.settings.settings_files import LOCK_NAME, read_regular
 from server.upstreams.catalog.stored_lists import program_and_address
+from tools.contract.call_options import AbortSignal
 from tools.contract.display import visible_line
-from tools.contract.limits import AbortSignal
 from tools.contract.tool_errors import ToolError, ToolErrorType
 
 FORMULA = 1

@@ -28,7 +28,7 @@ from server.settings.load import working_folder
 from server.settings.settings_files import read_stored
 from server.upstreams.session.list_reader import KINDS
 from server.upstreams.session.protocol_era import Era
-from server.upstreams.wire.own_meta import chain_of, remove_own_keys
+from server.upstreams.wire.origin_meta import chain_of, remove_own_keys
 from tools.contract.tool_errors import ExhaustedError
 from tools.files.change.writer import replace_private_file
 from tools.files.path_opener import Folder, is_ours, open_private_folder

@@ -23,14 +23,14 @@ from server.settings.settings_files import LOCK_NAME
 from server.upstreams.catalog.lock_file import COMMAND, WATCHED, ToolBlock
 from server.upstreams.catalog.published_names import full_name, is_changed, rule_name
 from server.upstreams.session.list_reader import tool_with_visible_texts
-from server.upstreams.wire.own_meta import chain_of, with_origin
+from server.upstreams.wire.origin_meta import chain_of, with_origin
 from tools.call.base_tool import BaseTool, Behaviour, ToolContext
 from tools.contract.confirmation import ApprovalConfirmation, ConfirmationDetails, McpConfirmation
 from tools.contract.display import visible, visible_line
 from tools.contract.permission_subjects import ToolKind
 from tools.contract.tool_errors import ToolError, ToolErrorType
 from tools.contract.tool_results import ToolResult
-from tools.machine.cached_properties import cached_property
+from tools.machine.unlocked_cached_property import cached_property
 from tools.permissions.tool_names import BETWEEN, names_of_server, names_of_upstream_tool
 
 logger = logging.getLogger(__name__)

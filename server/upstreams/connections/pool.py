@@ -241,7 +241,7 @@ class UpstreamPool:
             return None
         if oauth is not None and not oauth.enabled:
             return None
-        from server.settings.models import OAuthSettings  # noqa: PLC0415 - loaded with the first remote server
+        from server.settings.server_models import OAuthSettings  # noqa: PLC0415 - loaded with the first remote server
         from server.upstreams.login.upstream_login import Login, login_store  # noqa: PLC0415
 
         store = self._login_store = self._login_store or login_store(

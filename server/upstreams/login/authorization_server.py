@@ -31,7 +31,7 @@ from server import VERSION
 from server.network.echoed_secrets import SentSecrets, quoted
 from server.network.outbound import ANSWER_BYTES, LongAnswerError, NoJsonAnswerError, fetch_json, is_local, is_safe
 from server.protocol.json_rpc import Json, as_list
-from server.settings.models import OAuthSettings
+from server.settings.server_models import OAuthSettings
 from server.upstreams.wire.json_rpc_channel import Challenge, LoginError
 from tools.contract.display import visible_line
 from tools.text.secrets import is_secret_name

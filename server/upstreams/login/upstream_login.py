@@ -23,7 +23,7 @@ from mcp.shared.auth import OAuthClientInformationFull, OAuthMetadata, OAuthToke
 from mcp.shared.auth_utils import resource_url_from_server_url
 from pydantic import AnyUrl, TypeAdapter, ValidationError
 
-from server.settings.models import OAuthSettings
+from server.settings.server_models import OAuthSettings
 from server.store.replica import Replica
 from server.upstreams.login.authorization_server import (
     AuthorizationRequest,

@@ -27,8 +27,8 @@ from server.protocol.json_rpc import INTERNAL_ERROR, URL_ELICITATION_REQUIRED, J
 from server.protocol.request_table import LINKS_SINCE, NEVER_CACHED
 from server.upstreams.session.upstream_questions import labelled
 from server.upstreams.wire.json_rpc_channel import RelayError, UnusableAnswerError, UpstreamError
-from server.upstreams.wire.own_meta import FACTS_KEY, chain_of
-from tools.contract.limits import Limits
+from server.upstreams.wire.origin_meta import FACTS_KEY, chain_of
+from tools.contract.call_options import Limits
 from tools.contract.tool_errors import ToolError, ToolErrorType
 from tools.machine.threads import THREADS
 from tools.permissions.permission_policy import Rights

@@ -34,7 +34,7 @@ from server.upstreams.relay.request_relay import Relay
 from server.upstreams.session.list_reader import RESOURCES, SKILLS, TEMPLATES, TOOLS, resource_with_visible_texts
 from server.upstreams.session.upstream_session import ChangeStream, UpstreamSession
 from server.upstreams.wire.json_rpc_channel import ConnectionLostError, RelayError
-from server.upstreams.wire.own_meta import with_origin
+from server.upstreams.wire.origin_meta import with_origin
 from tools.contract.tool_errors import ToolError, ToolErrorType
 
 logger = logging.getLogger(__name__)

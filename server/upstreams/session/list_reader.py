@@ -21,7 +21,7 @@ from pydantic_core import to_json
 from server.protocol.json_rpc import METHOD_NOT_FOUND, Json, as_list, as_mapping
 from server.upstreams.session.protocol_era import Era
 from server.upstreams.wire.json_rpc_channel import RelayError, UpstreamError, why_failed
-from server.upstreams.wire.own_meta import OF_THIS_SERVER, THIS_SERVER, chain_of, has_passed_here
+from server.upstreams.wire.origin_meta import OF_THIS_SERVER, THIS_SERVER, chain_of, has_passed_here
 from tools.contract.display import visible, visible_line
 
 MAX_PAGES = 100  # maximum number of pages per list, so that an endless cursor cannot block this server

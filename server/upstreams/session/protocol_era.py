@@ -25,7 +25,7 @@ from server.protocol.revisions import (
     encode_header,
 )
 from server.upstreams.wire.json_rpc_channel import JsonRpcChannel, RelayError, UnusableAnswerError, UpstreamError
-from server.upstreams.wire.own_meta import OF_THIS_SERVER
+from server.upstreams.wire.origin_meta import OF_THIS_SERVER
 
 # How long `server/discover` may take before the handshake is tried (the SDK's value). The time is limited because some
 # servers do not respond to unknown methods.

@@ -32,7 +32,7 @@ from server.protocol.json_rpc import Json, RequestId, as_mapping
 from server.upstreams.session.list_reader import with_visible_form
 from server.upstreams.session.protocol_era import EraChoice
 from server.upstreams.wire.json_rpc_channel import JsonRpcChannel, Observer, PendingRequest
-from server.upstreams.wire.own_meta import OWN_KEYS, with_origin
+from server.upstreams.wire.origin_meta import OWN_KEYS, with_origin
 from tools.contract.display import MAX_HOST_CHARS, true_hosts, visible, visible_line
 from tools.permissions.permission_policy import Rights
 

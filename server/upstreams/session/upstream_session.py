@@ -34,7 +34,7 @@ from server.upstreams.wire.json_rpc_channel import (
     UnusableAnswerError,
     UpstreamError,
 )
-from server.upstreams.wire.own_meta import chained
+from server.upstreams.wire.origin_meta import chained
 from server.upstreams.wire.rate_window import RateWindow
 from server.upstreams.wire.upstream_transports import Transport
 from tools.contract.display import visible_line

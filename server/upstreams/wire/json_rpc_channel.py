@@ -35,7 +35,7 @@ from server.protocol.json_rpc import (
     read_unreadable,
 )
 from server.transports.json_lines import KEPT_OF_OVERSIZED, certain_id
-from server.upstreams.wire.own_meta import remove_own_keys
+from server.upstreams.wire.origin_meta import remove_own_keys
 
 if TYPE_CHECKING:
     from tools.shell.process_spec import ExitStatus  # imported when the first program starts

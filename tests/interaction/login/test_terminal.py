@@ -13,7 +13,7 @@ import anyio
 import mcp_types as types
 import pytest
 
-from server.settings.models import OAuthSettings
+from server.settings.server_models import OAuthSettings
 from server.upstreams.login.login_storage import FileLogins, TokenStore
 from server.upstreams.login.upstream_login import Login
 from tests.harness import text_of

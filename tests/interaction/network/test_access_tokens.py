@@ -31,7 +31,7 @@ from mcp.shared.exceptions import MCPError
 
 from server.clients.client_request import TokenRefusedError
 from server.settings import SettingsError
-from server.settings.models import IntrospectionSettings, IssuerSettings
+from server.settings.server_models import IntrospectionSettings, IssuerSettings
 from server.transports.issuer import Issuer, read_issuer
 from tests.background_servers import free_port, served_by_thread
 from tests.conformance.fetch import is_fetched

@@ -22,7 +22,7 @@ from tests.harness import Route, connected, http_client, our_http_server, write_
 from tests.interaction.serving import CHEAP_ROUTES, NETWORK_ROUTES, by_route
 from tests.waiting import CEILING
 from tools.call.base_tool import ClientState
-from tools.contract.limits import ApprovalMode
+from tools.contract.call_options import ApprovalMode
 from tools.contract.tool_errors import ToolError, ToolErrorType
 
 pytestmark = pytest.mark.anyio

@@ -21,8 +21,8 @@ from server.app import App
 from server.clients import client_workspaces
 from server.protocol.request_table import RequestTable
 from server.settings import load_settings
-from server.settings.models import HttpSettings, IssuerSettings
-from server.transports.credentials import Tokens
+from server.settings.server_models import HttpSettings, IssuerSettings
+from server.transports.configured_secrets import Tokens
 from server.transports.http_options import HttpOptions, open_socket
 from server.transports.http_server import ClientConnection, WebApp
 from server.transports.issuer import Issuer

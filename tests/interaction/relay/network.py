@@ -10,9 +10,9 @@ import anyio
 
 from server.app import App
 from server.settings import load_settings
-from server.settings.models import HttpSettings
+from server.settings.server_models import HttpSettings
 from server.store.replica import Replica
-from server.transports.credentials import Tokens
+from server.transports.configured_secrets import Tokens
 from server.transports.http_options import HttpOptions, open_socket
 from server.transports.http_server import serve_http
 from tests.harness import own_state, write_config

@@ -10,7 +10,7 @@ from typing import Any
 import anyio
 import pytest
 
-from server.upstreams.wire.own_meta import CHAIN_KEY, MAX_HOPS, THIS_SERVER, listed_for
+from server.upstreams.wire.origin_meta import CHAIN_KEY, MAX_HOPS, THIS_SERVER, listed_for
 from tests.background_servers import background_server, free_port
 from tests.fork_server import forked
 from tests.harness import server_arguments, write_config

@@ -19,7 +19,7 @@ from mcp_types import Implementation, RequestParamsMeta
 
 from server.upstreams.relay import relayed_results
 from server.upstreams.relay.relayed_results import MAX_SHOWN, RESULTS_URI
-from server.upstreams.wire.own_meta import FACTS_KEY
+from server.upstreams.wire.origin_meta import FACTS_KEY
 from tests.harness import HANDSHAKE, MODERN, PEERS, connected, http_client, our_http_server, speaking, write_config
 from tests.peers.large_upstream import NEEDLE, rows
 

@@ -14,7 +14,7 @@ import anyio
 import pytest
 
 from server.app import App
-from server.upstreams.wire.own_meta import CHAIN_KEY
+from server.upstreams.wire.origin_meta import CHAIN_KEY
 from tests.harness import write_config
 from tests.in_process import in_process
 from tests.interaction.relay.changing import Person

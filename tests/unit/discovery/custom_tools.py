@@ -16,7 +16,7 @@ from tests.unit.execution.shell import CEILING, ENVIRONMENT, RecordingStarter, s
 from tools.builtin.discovered_tools import Discovery, DiscoveryState
 from tools.call.base_tool import BaseTool, ClientState, ToolContext
 from tools.call.tool_registry import ToolRegistry
-from tools.contract.limits import Limits
+from tools.contract.call_options import Limits
 from tools.contract.tool_errors import ToolError
 from tools.contract.tool_results import TextPart, ToolResult
 from tools.discovery.discovery_commands import DiscoverySettings, ProgramSite

@@ -10,14 +10,14 @@ from typing import Any
 import pytest
 from jsonschema import Draft202012Validator
 
-from server.requests.protocol_mapping import tool_to_wire
+from server.requests.wire_results import tool_to_wire
 from tests.people import Person
 from tests.unit.discovery.custom_tools import CustomTools, text_of
 from tools.builtin.discovered_tools import DiscoveredTool
 from tools.call.base_tool import BaseTool
 from tools.call.tool_runner import ToolRunner
+from tools.contract.call_options import AbortSignal
 from tools.contract.confirmation import Answer, Decision
-from tools.contract.limits import AbortSignal
 from tools.contract.tool_errors import InvalidToolParamsError, ToolError, ToolErrorType
 from tools.contract.tool_results import FunctionCall, ToolResult
 from tools.permissions.permission_policy import PermissionPolicy

@@ -16,7 +16,7 @@ from tests.waiting import CEILING
 from tools.builtin.background_jobs import ListJobsTool, ReadOutputTool, StopJobTool
 from tools.builtin.run_shell_command import ShellTool
 from tools.call.base_tool import BaseTool, ClientState, Services, ToolContext
-from tools.contract.limits import Limits
+from tools.contract.call_options import Limits
 from tools.contract.tool_errors import ToolError, ToolErrorType
 from tools.contract.tool_results import FileDataPart, TextPart, ToolResult
 from tools.files.workspace import Workspace

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tools.contract.limits import AbortSignal
+from tools.contract.call_options import AbortSignal
 from tools.files.workspace import Workspace
 from tools.shell import changed_files
 from tools.shell.changed_files import WorkspaceState, changes_since, state_of

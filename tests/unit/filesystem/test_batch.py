@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from tools.call.base_tool import ToolContext
-from tools.contract.limits import Deadline
+from tools.contract.call_options import Deadline
 from tools.contract.tool_results import TextPart
 from tools.files.path_opener import NotRegularError, identity_of, open_folder, open_regular
 from tools.files.read.file_reader import read as content_of

@@ -9,7 +9,7 @@ import pytest
 
 from tools.builtin.internal_file_tools import CompletePathTool
 from tools.call.base_tool import ToolContext
-from tools.contract.limits import AbortSignal
+from tools.contract.call_options import AbortSignal
 from tools.contract.tool_errors import ToolError, ToolErrorType
 from tools.files.find.path_suggestions import (
     Candidates,

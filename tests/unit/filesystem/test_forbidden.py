@@ -11,7 +11,7 @@ import pytest
 from tools.builtin.read_file import ReadManyFilesTool
 from tools.builtin.search_tools import GlobTool, GrepTool, LSTool
 from tools.call.base_tool import BaseTool, ToolContext
-from tools.contract.limits import AbortSignal
+from tools.contract.call_options import AbortSignal
 from tools.contract.permission_subjects import Access, PathSubject
 from tools.contract.tool_errors import PathNotInWorkspaceError
 from tools.contract.tool_results import ToolResult

@@ -12,7 +12,7 @@ import pytest
 from tests.tables import each_of
 from tools.builtin.search_tools import GlobTool
 from tools.call.base_tool import ToolContext
-from tools.contract.limits import AbortSignal
+from tools.contract.call_options import AbortSignal
 from tools.contract.tool_errors import InvalidToolParamsError, ToolError, ToolErrorType
 from tools.contract.tool_results import ToolResult
 from tools.files.find.glob_search import PatternRefusedError, compile_patterns, expand_braces, glob_hint

@@ -14,7 +14,7 @@ import pytest
 from tests.tables import each_of
 from tools.builtin.search_tools import GrepTool
 from tools.call.base_tool import ToolContext
-from tools.contract.limits import AbortSignal, Limits
+from tools.contract.call_options import AbortSignal, Limits
 from tools.contract.tool_errors import InvalidToolParamsError, ToolError, ToolErrorType
 from tools.contract.tool_results import ToolResult
 from tools.files.search import ripgrep

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tools.contract.limits import AbortSignal, Limits
+from tools.contract.call_options import AbortSignal, Limits
 from tools.contract.tool_errors import ToolError, ToolErrorType
 from tools.files.path_opener import identity_of
 from tools.files.read import line_window

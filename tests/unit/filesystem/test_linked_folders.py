@@ -13,7 +13,7 @@ import pytest
 from tools.builtin.read_file import ReadManyFilesTool
 from tools.builtin.search_tools import GlobTool, GrepTool
 from tools.call.base_tool import ToolContext
-from tools.contract.limits import Deadline
+from tools.contract.call_options import Deadline
 from tools.files.find.folder_walk import MAX_LINKED, Filters, Walk, walk_notes
 from tools.files.find.glob_search import compile_glob
 from tools.files.workspace import Workspace

@@ -11,7 +11,7 @@ import pytest
 
 from tools.builtin.search_tools import LSTool
 from tools.call.base_tool import ToolContext
-from tools.contract.limits import AbortSignal, Limits
+from tools.contract.call_options import AbortSignal, Limits
 from tools.contract.tool_errors import InvalidToolParamsError, ToolError, ToolErrorType
 from tools.contract.tool_results import ToolResult
 from tools.files.workspace import Workspace

@@ -14,7 +14,7 @@ from tests.variants import one_in
 from tools.builtin.read_file import ReadFileTool
 from tools.builtin.search_tools import GrepTool
 from tools.call.base_tool import ToolContext
-from tools.contract.limits import AbortSignal
+from tools.contract.call_options import AbortSignal
 from tools.contract.tool_errors import InvalidToolParamsError, ToolError, ToolErrorType
 from tools.contract.tool_results import TextPart, ToolResult
 from tools.files.read import line_window

@@ -12,7 +12,7 @@ from tests.pdf_files import lines, page_objects, pdf, stream
 from tests.readings import read_file, text_of
 from tests.tables import each_of
 from tools.call.base_tool import ToolContext
-from tools.contract.limits import MediaHandling
+from tools.contract.call_options import MediaHandling
 from tools.contract.tool_results import FileDataPart, InlineDataPart, TextPart
 from tools.files.read.media_files import MAX_INLINE_BYTES, FileKind, detect
 

@@ -14,7 +14,7 @@ from tools.builtin.edit import EditTool, WriteFileTool
 from tools.builtin.read_file import ReadFileTool, ReadManyFilesTool
 from tools.builtin.search_tools import GlobTool, GrepTool, LSTool
 from tools.call.base_tool import BaseTool, ClientState, ToolContext
-from tools.contract.limits import AbortSignal, Deadline
+from tools.contract.call_options import AbortSignal, Deadline
 from tools.contract.tool_errors import ToolError, ToolErrorType
 from tools.files.find.path_suggestions import proposal
 from tools.files.workspace import Workspace

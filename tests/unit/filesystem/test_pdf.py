@@ -12,7 +12,7 @@ from tests.readings import read_file, text_of
 from tests.variants import one_in
 from tools.builtin.read_file import ReadFileTool, ReadManyFilesTool
 from tools.call.base_tool import ToolContext
-from tools.contract.limits import Limits, MediaHandling
+from tools.contract.call_options import Limits, MediaHandling
 from tools.contract.tool_errors import InvalidToolParamsError, ToolError, ToolErrorType
 from tools.contract.tool_results import FileDataPart, InlineDataPart, TextPart, ToolResult, package
 from tools.files.read.media_files import FileKind

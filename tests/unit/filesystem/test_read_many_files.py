@@ -12,7 +12,7 @@ import pytest
 from tests.image_files import png
 from tools.builtin.read_file import ReadManyFilesTool
 from tools.call.base_tool import ToolContext
-from tools.contract.limits import AbortSignal, Limits
+from tools.contract.call_options import AbortSignal, Limits
 from tools.contract.tool_errors import InvalidToolParamsError, ToolError, ToolErrorType
 from tools.contract.tool_results import InlineDataPart, Part, TextPart, ToolResult
 from tools.files.read import several_files

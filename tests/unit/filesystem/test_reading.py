@@ -11,7 +11,7 @@ import pytest
 
 from tests.readings import read_file, text_of
 from tools.call.base_tool import ToolContext
-from tools.contract.limits import Limits
+from tools.contract.call_options import Limits
 from tools.contract.tool_errors import ToolError, ToolErrorType
 from tools.files.read.file_reader import HASHED_BYTES, MAX_WIDE_BYTES
 from tools.files.read.media_files import FileKind

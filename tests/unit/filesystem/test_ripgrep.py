@@ -19,7 +19,7 @@ from tests.processes import children_of, is_running, needs_proc
 from tests.waiting import wait_until
 from tools.builtin.search_tools import GrepTool
 from tools.call.base_tool import ToolContext
-from tools.contract.limits import AbortSignal, Deadline
+from tools.contract.call_options import AbortSignal, Deadline
 from tools.contract.tool_errors import ToolError, ToolErrorType
 from tools.files.child_process import Child
 from tools.files.search.content_search import MAX_SORTED
@@ -140,7 +140,7 @@ def test_a_search_that_is_closed_early_leaves_no_process(root: Path, tmp_path: P
 
 OWNER = """
 import sys
-from tools.contract.limits import AbortSignal, Deadline
+from tools.contract.call_options import AbortSignal, Deadline
 from tools.files.child_process import Child
 with Child(["/bin/sh", "-c", "sleep 300 & echo $!; sleep 300"], "/", Deadline(AbortSignal(), 300)) as child:
     print(child.pid, child.read().decode(), flush=True)

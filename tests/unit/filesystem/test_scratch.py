@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tools.contract.limits import AbortSignal
+from tools.contract.call_options import AbortSignal
 from tools.contract.tool_errors import PathNotInWorkspaceError, ToolError, ToolErrorType
 from tools.files.change.writer import replace_file
 from tools.files.find.path_suggestions import entries_that_start_with

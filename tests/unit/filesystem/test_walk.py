@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tools.contract.limits import AbortSignal, Deadline
+from tools.contract.call_options import AbortSignal, Deadline
 from tools.contract.tool_errors import ToolError, ToolErrorType
 from tools.files.find.folder_walk import Everything, Filters, ReducedSelection, Selection, Walk
 from tools.files.find.glob_search import compile_patterns

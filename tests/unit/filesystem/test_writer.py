@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from tools.contract.limits import AbortSignal
+from tools.contract.call_options import AbortSignal
 from tools.contract.tool_errors import ToolError, ToolErrorType
 from tools.files.change.writer import exclusive, lock_folder, remove_file, replace_file, try_lock
 from tools.files.path_opener import identity_of, open_folder

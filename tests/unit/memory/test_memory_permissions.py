@@ -12,8 +12,8 @@ from tools.builtin.save_memory import MemoryTool
 from tools.call.base_tool import ToolContext
 from tools.call.tool_registry import ToolRegistry
 from tools.call.tool_runner import ToolRunner
+from tools.contract.call_options import ApprovalMode
 from tools.contract.confirmation import Answer, ConsentChannel, Decision
-from tools.contract.limits import ApprovalMode
 from tools.contract.tool_results import FunctionCall, ToolResult
 from tools.memory.memory_files import MemoryFiles
 from tools.permissions.permission_policy import PermissionPolicy

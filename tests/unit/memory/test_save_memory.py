@@ -18,8 +18,8 @@ from tools.builtin.save_memory import MAX_FACT_CHARS, MemoryTool
 from tools.call.base_tool import ClientState, ToolContext
 from tools.call.tool_registry import ToolRegistry
 from tools.call.tool_runner import ToolRunner
+from tools.contract.call_options import ApprovalMode
 from tools.contract.confirmation import Answer, Decision, EditConfirmation
-from tools.contract.limits import ApprovalMode
 from tools.contract.permission_subjects import Access, PathSubject
 from tools.contract.tool_errors import InvalidToolParamsError, ToolError, ToolErrorType
 from tools.contract.tool_results import FileDiff, FunctionCall, ToolResult

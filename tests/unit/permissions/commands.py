@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
+from tools.contract.call_options import ApprovalMode
 from tools.contract.command_views import CommandSite, Engine, Network, ViewKind
-from tools.contract.limits import ApprovalMode
 from tools.contract.permission_subjects import CommandSubject, Needs
 from tools.contract.tool_errors import ToolError
 from tools.files.workspace import Workspace

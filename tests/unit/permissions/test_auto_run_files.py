@@ -11,8 +11,8 @@ import pytest
 
 from server.settings.settings_files import LOCK_NAME
 from tests.tables import each_of
+from tools.permissions.git_repositories import settings_that_run, why_protected_at
 from tools.permissions.protected_files import why_protected
-from tools.permissions.repositories import settings_that_run, why_protected_at
 
 PROTECTED = [
     ".git",

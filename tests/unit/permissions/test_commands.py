@@ -13,8 +13,8 @@ import pytest
 
 from tests.tables import each_of
 from tests.unit.permissions.commands import abbreviation, judge, outcome
+from tools.contract.call_options import ApprovalMode
 from tools.contract.command_views import CommandSite, Engine, Network, ViewKind
-from tools.contract.limits import ApprovalMode
 from tools.contract.permission_subjects import Needs
 from tools.permissions.hidden_files import MAX_HIDDEN
 from tools.permissions.verdict import Permission, Verdict

@@ -15,8 +15,8 @@ from tools.builtin.all_tools import builtin_tools
 from tools.call.base_tool import ClientState, ToolContext
 from tools.call.tool_registry import ToolRegistry
 from tools.call.tool_runner import ToolRunner
+from tools.contract.call_options import ApprovalMode
 from tools.contract.confirmation import Answer, ConsentChannel, Decision, Unavailable
-from tools.contract.limits import ApprovalMode
 from tools.contract.tool_errors import ToolErrorType
 from tools.contract.tool_results import FunctionCall, ToolResult
 from tools.files.ignore_files import AGENT_IGNORE_FILES

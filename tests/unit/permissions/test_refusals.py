@@ -11,8 +11,8 @@ from tests.unit.permissions.commands import judge
 from tests.unit.permissions.test_policy import flow_with, in_mode, judge_call
 from tools.call.base_tool import ToolContext
 from tools.call.tool_runner import ToolRunner
+from tools.contract.call_options import ApprovalMode
 from tools.contract.confirmation import Answer, ConsentChannel, Decision, Unavailable
-from tools.contract.limits import ApprovalMode
 from tools.contract.tool_results import FunctionCall, ToolResult
 from tools.permissions.verdict import Verdict
 

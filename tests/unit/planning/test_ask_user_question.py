@@ -21,6 +21,7 @@ from tools.builtin.ask_user_question import (
 from tools.call.base_tool import ToolContext
 from tools.call.tool_registry import ToolRegistry
 from tools.call.tool_runner import ToolRunner
+from tools.contract.call_options import ApprovalMode
 from tools.contract.confirmation import (
     Answer,
     AskUserConfirmation,
@@ -31,7 +32,6 @@ from tools.contract.confirmation import (
     UserQuestion,
 )
 from tools.contract.display import MAX_QUESTION_BYTES, render_question
-from tools.contract.limits import ApprovalMode
 from tools.contract.tool_errors import InvalidToolParamsError, ToolErrorType
 from tools.contract.tool_results import FunctionCall, ToolResult
 from tools.permissions.permission_policy import PermissionPolicy

@@ -18,14 +18,14 @@ from tests.people import Person
 from tests.processes import CEILING, needs_proc, until_ended
 from tests.tables import all_cases
 from tests.waiting import until
-from tools.agents import DEPTH_VARIABLE, AgentCommand
+from tools.agent_programs import DEPTH_VARIABLE, AgentCommand
 from tools.builtin.task import MAX_PROMPT_CHARS, TaskTool, read_answer
 from tools.call.base_tool import ClientState, ToolContext
 from tools.call.tool_registry import ToolRegistry
 from tools.call.tool_runner import ToolRunner
+from tools.contract.call_options import AbortSignal, ApprovalMode
 from tools.contract.confirmation import ExecConfirmation, Question, Unavailable
 from tools.contract.display import render_question
-from tools.contract.limits import AbortSignal, ApprovalMode
 from tools.contract.tool_errors import ExecutionDeniedError, InvalidToolParamsError, ToolError, ToolErrorType
 from tools.contract.tool_results import FileDataPart, FunctionCall, TextPart, ToolResult
 from tools.files.workspace import Workspace

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from tools.agents import AgentCommand
+from tools.agent_programs import AgentCommand
 from tools.builtin.task import TaskTool
 from tools.call.base_tool import ToolContext
 from tools.call.tool_registry import ToolRegistry

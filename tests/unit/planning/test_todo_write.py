@@ -14,9 +14,9 @@ from tools.builtin.todo_write import MAX_TODO_CHARS, MAX_TODOS, Todo, TodoLists,
 from tools.call.base_tool import ClientState, ToolContext
 from tools.call.tool_registry import ToolRegistry
 from tools.call.tool_runner import ToolRunner
+from tools.contract.call_options import ApprovalMode
 from tools.contract.confirmation import Unavailable
 from tools.contract.display import MAX_BLOCK_BYTES, display_block, display_object
-from tools.contract.limits import ApprovalMode
 from tools.contract.tool_errors import InvalidToolParamsError
 from tools.contract.tool_results import FunctionCall, TodoListDisplay, ToolResult
 from tools.files.workspace import Workspace

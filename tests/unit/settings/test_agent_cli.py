@@ -12,7 +12,7 @@ from server.settings import SettingsError, load_settings
 from server.settings.gemini_and_qwen_files import AGENT_CLIS, CliName
 from tests.settings_cases import sources, write
 from tests.unit.settings.agent_cli_files import FLAT, SECTIONS, each_cli, load_cli
-from tools.contract.limits import ApprovalMode
+from tools.contract.call_options import ApprovalMode
 
 
 def user_path(tmp_path: Path, cli: CliName) -> Path:

@@ -16,7 +16,7 @@ from server.settings.gemini_and_qwen_files import AGENT_CLIS, CliName
 from server.settings.workspace_trust import digest, trust_file, trust_folder
 from tests.settings_cases import load, write
 from tests.unit.settings.agent_cli_files import CLIS, each_cli, load_cli
-from tools.contract.limits import ApprovalMode
+from tools.contract.call_options import ApprovalMode
 
 Content = dict[str, Any]
 

@@ -23,7 +23,7 @@ from tests.pools import ONE_CLIENT, refuse_calls
 from tests.settings_cases import write
 from tools.builtin.run_shell_command import ShellTool
 from tools.call.tool_registry import ToolRegistry
-from tools.contract.limits import ApprovalMode
+from tools.contract.call_options import ApprovalMode
 from tools.contract.permission_subjects import CommandSubject
 from tools.files.workspace import Workspace
 from tools.permissions.permission_policy import PermissionRequest

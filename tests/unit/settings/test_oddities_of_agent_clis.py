@@ -10,7 +10,7 @@ import pytest
 from server.settings.gemini_and_qwen_files import CliName
 from tests.settings_cases import load, write
 from tests.unit.settings.agent_cli_files import each_cli, load_cli
-from tools.contract.limits import ApprovalMode
+from tools.contract.call_options import ApprovalMode
 
 Content = dict[str, Any]
 

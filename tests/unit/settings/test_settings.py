@@ -16,9 +16,9 @@ from pydantic import ValidationError
 from docs.settings_tables import KeyDescription
 from server.settings import Settings, SettingsError, load_settings
 from server.settings.load import UnusableSettingsError
-from server.settings.models import HttpSettings
+from server.settings.server_models import HttpSettings
 from tests.settings_cases import every_key, load, refusal, settings_with, sources, write
-from tools.contract.limits import ApprovalMode, Limits, MediaHandling
+from tools.contract.call_options import ApprovalMode, Limits, MediaHandling
 
 SEARCH: Mapping[str, Any] = {
     "default": None,

@@ -12,7 +12,7 @@ from server.settings import SettingsError, load_settings
 from server.settings.settings_files import MAX_FILE_BYTES, user_file
 from tests.settings_cases import load, refusal, sources, write
 from tests.waiting import CEILING
-from tools.contract.limits import MediaHandling
+from tools.contract.call_options import MediaHandling
 
 
 @pytest.mark.requirement("settings.files")

@@ -10,7 +10,7 @@ import pytest
 
 from server.settings import load_settings
 from tests.settings_cases import load, refusal, write
-from tools.contract.limits import ApprovalMode
+from tools.contract.call_options import ApprovalMode
 
 SECRETS = [
     {"mcpServers": {"a": "hunter2"}},

@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from server.settings import SettingsError, SettingsReport, UpstreamSettings, load_settings
-from server.settings.models import OAuthSettings
+from server.settings.server_models import OAuthSettings
 from server.settings.upstream_entries import alias_of
 from tests.examples import examples
 

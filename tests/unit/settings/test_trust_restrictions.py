@@ -18,10 +18,10 @@ from server.settings.load import read_settings
 from server.settings.workspace_trust import digest, trust_file, trust_folder
 from tests.pools import quiet_pool
 from tests.settings_cases import write
-from tools.agents import AgentCommand
+from tools.agent_programs import AgentCommand
 from tools.builtin.task import TaskTool
 from tools.call.tool_registry import ToolRegistry
-from tools.contract.limits import ApprovalMode
+from tools.contract.call_options import ApprovalMode
 from tools.contract.permission_subjects import AgentSubject
 from tools.files.workspace import Workspace
 from tools.permissions.permission_policy import PermissionRequest

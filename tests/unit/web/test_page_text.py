@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests.tables import each_of
-from tools.contract.limits import AbortSignal
+from tools.contract.call_options import AbortSignal
 from tools.contract.tool_errors import ToolError, ToolErrorType
 from tools.web.page_text import ConversionFailure, PageText, page_text
 

@@ -17,8 +17,8 @@ from tools.builtin.web import WebFetchTool
 from tools.call.base_tool import ClientState, ToolContext
 from tools.call.tool_registry import ToolRegistry
 from tools.call.tool_runner import ToolRunner
+from tools.contract.call_options import ApprovalMode, MediaHandling
 from tools.contract.confirmation import InfoConfirmation
-from tools.contract.limits import ApprovalMode, MediaHandling
 from tools.contract.permission_subjects import HostSubject
 from tools.contract.tool_errors import InvalidToolParamsError, ToolError, ToolErrorType
 from tools.contract.tool_results import FileDataPart, InlineDataPart

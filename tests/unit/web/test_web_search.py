@@ -27,8 +27,8 @@ from tools.builtin.web import WebSearchParams, WebSearchTool
 from tools.call.base_tool import ToolContext
 from tools.call.tool_registry import ToolRegistry
 from tools.call.tool_runner import ToolRunner
+from tools.contract.call_options import AbortSignal, ApprovalMode
 from tools.contract.confirmation import Answer, Choice, Decision, InfoConfirmation
-from tools.contract.limits import AbortSignal, ApprovalMode
 from tools.contract.permission_subjects import HostSubject
 from tools.contract.tool_errors import InvalidToolParamsError, ToolError, ToolErrorType
 from tools.contract.tool_results import FunctionCall, ToolResult

@@ -14,9 +14,9 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
+from tools.contract.call_options import AbortSignal
 from tools.contract.confirmation import Answer, EditConfirmation
 from tools.contract.display import cut_at_line
-from tools.contract.limits import AbortSignal
 from tools.contract.tool_errors import ToolError, ToolErrorType
 from tools.contract.tool_results import FileDiff, ToolResult
 from tools.files.change.diff import Diff, changed_lines, unified_diff
@@ -41,7 +41,7 @@ from tools.files.text_encodings import (
     marked_encoding,
 )
 from tools.files.workspace import Location, ReadLedger, SeenFile, Workspace, explain
-from tools.machine.cached_properties import cached_property
+from tools.machine.unlocked_cached_property import cached_property
 from tools.text.file_names import exact_path, parse_quoted_path, sendable_name, shown_name, shown_whole_path
 
 MAX_CHANGED_BYTES = 64_000_000  # larger files cannot be changed

@@ -12,8 +12,8 @@ from dataclasses import dataclass, replace
 from itertools import groupby
 from typing import Any, ClassVar
 
+from tools.contract.call_options import AbortSignal
 from tools.contract.confirmation import EditConfirmation
-from tools.contract.limits import AbortSignal
 from tools.contract.tool_errors import ToolError, ToolErrorType
 from tools.contract.tool_results import ToolResult, line_counts
 from tools.files.change.diff import Diff, unified_diff

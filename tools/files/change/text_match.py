@@ -16,7 +16,7 @@ from enum import StrEnum
 from itertools import accumulate
 
 from tools.files.text_encodings import UTF_8, Encoding, LineEndings, to_lf
-from tools.machine.cached_properties import cached_property
+from tools.machine.unlocked_cached_property import cached_property
 from tools.text.look_alikes import fold
 
 BLANKS = " \t"  # the white space to ignore; other space characters count as look-alikes

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from functools import cache
 from weakref import WeakValueDictionary
 
-from tools.contract.limits import AbortSignal
+from tools.contract.call_options import AbortSignal
 from tools.contract.tool_errors import ToolError, ToolErrorType
 from tools.files.path_opener import FileIdentity, Folder, identity_of, is_temporary, temporary_name
 from tools.files.workspace import Location, Workspace

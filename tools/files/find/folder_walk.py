@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from itertools import accumulate
 from typing import NamedTuple, Protocol
 
-from tools.contract.limits import Deadline
+from tools.contract.call_options import Deadline
 from tools.contract.tool_errors import PathNotInWorkspaceError, ToolError, ToolErrorType
 from tools.files.ignore_files import HiddenBy, IgnoreScope, is_hidden_target, names_of_ignore_files, scope_of
 from tools.files.path_opener import PathKind

@@ -20,7 +20,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from urllib.parse import unquote
 
-from tools.contract.limits import AbortSignal, Deadline
+from tools.contract.call_options import AbortSignal, Deadline
 from tools.contract.tool_errors import PathNotInWorkspaceError, ToolError, ToolErrorType
 from tools.files.find.folder_walk import CHECK_EVERY, Everything, Filters, Walk, visible_kind
 from tools.files.ignore_files import agent_ignore_file, is_hidden_target, scope_of

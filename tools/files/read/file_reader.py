@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 from dataclasses import replace
 
-from tools.contract.limits import AbortSignal, Limits, MediaHandling
+from tools.contract.call_options import AbortSignal, Limits, MediaHandling
 from tools.contract.tool_errors import ToolError, ToolErrorType
 from tools.contract.tool_results import TextPart
 from tools.files.find.path_suggestions import missing_path_error

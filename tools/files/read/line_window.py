@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from io import BytesIO
 from typing import BinaryIO, Self
 
-from tools.contract.limits import AbortSignal, Limits
+from tools.contract.call_options import AbortSignal, Limits
 from tools.contract.tool_errors import ToolError, ToolErrorType
 from tools.contract.tool_results import Part, TextPart
 from tools.files.path_opener import FileIdentity

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
 
-from tools.contract.limits import AbortSignal, MediaHandling
+from tools.contract.call_options import AbortSignal, MediaHandling
 from tools.contract.tool_results import FileDataPart, InlineDataPart, Part, TextPart
 from tools.files.path_opener import OpenedFile
 from tools.files.text_encodings import SNIFFED_BYTES, is_utf8, looks_binary, marked_encoding

@@ -14,7 +14,7 @@ from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 
-from tools.contract.limits import AbortSignal, MediaHandling
+from tools.contract.call_options import AbortSignal, MediaHandling
 from tools.contract.tool_errors import ToolError, ToolErrorType
 from tools.contract.tool_results import TextPart
 from tools.files.child_process import ChildFailedError, DocumentWorker

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from itertools import islice
 from typing import NamedTuple
 
-from tools.contract.limits import AbortSignal, Deadline, Limits, MediaHandling
+from tools.contract.call_options import AbortSignal, Deadline, Limits, MediaHandling
 from tools.contract.tool_errors import PathNotInWorkspaceError, ToolError, ToolErrorType
 from tools.contract.tool_results import InlineDataPart, Part, TextPart, ToolResult
 from tools.files.find.folder_walk import (

@@ -23,7 +23,7 @@ from dataclasses import dataclass, field
 from itertools import islice
 from typing import IO
 
-from tools.contract.limits import AbortSignal, Deadline, Limits
+from tools.contract.call_options import AbortSignal, Deadline, Limits
 from tools.contract.tool_errors import InvalidToolParamsError, ToolError, ToolErrorType
 from tools.contract.tool_results import ToolResult
 from tools.files.child_process import unnamed_file

@@ -13,7 +13,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
-from tools.contract.limits import AbortSignal, Deadline, Limits
+from tools.contract.call_options import AbortSignal, Deadline, Limits
 from tools.contract.tool_errors import ToolError, ToolErrorType
 from tools.contract.tool_results import ToolResult
 from tools.files.find.folder_walk import DEFAULT_EXCLUDED_FOLDERS, count

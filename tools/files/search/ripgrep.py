@@ -19,7 +19,7 @@ from importlib import metadata
 from itertools import islice
 from typing import IO, NamedTuple
 
-from tools.contract.limits import Deadline
+from tools.contract.call_options import Deadline
 from tools.contract.tool_errors import NOTHING_DONE, ToolError, ToolErrorType, exhaustion_of
 from tools.files.child_process import Child, ChildFailedError, find_program, is_outside, is_program
 

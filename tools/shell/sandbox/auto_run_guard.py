@@ -36,13 +36,13 @@ from tools.contract.tool_errors import exhaustion_of
 from tools.files.path_opener import BLOCK_BYTES, StampedCache, open_folder, open_regular, real_path, stamp_of
 from tools.files.workspace import contains, is_inside
 from tools.permissions import protected_files
-from tools.permissions.protected_files import REPOSITORY, folded
-from tools.permissions.repositories import (
+from tools.permissions.git_repositories import (
     TrackedFiles,
     paths_named_by_settings,
     settings_that_run,
     work_trees_above,
 )
+from tools.permissions.protected_files import REPOSITORY, folded
 from tools.shell.process_spec import SandboxChanges
 
 DEPTH = 6  # levels of folders to scan below a root

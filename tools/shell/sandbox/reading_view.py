@@ -21,8 +21,8 @@ from tools.contract.command_views import SYSTEM
 from tools.files.path_opener import Stamp, StampedCache, open_regular, stamp_of
 from tools.files.workspace import SCRATCH_NAME, contains, is_inside, outermost
 from tools.permissions.git_history_names import object_folders
+from tools.permissions.git_repositories import linked_stores, work_tree_above
 from tools.permissions.protected_files import REPOSITORY
-from tools.permissions.repositories import linked_stores, work_tree_above
 from tools.shell.sandbox.credential_masks import included_settings
 from tools.shell.sandbox.mount_check import MountTable
 

@@ -10,7 +10,7 @@ from typing import Any, Literal
 
 from server.protocol.request_table import LINKS_SINCE
 from server.upstreams.catalog.upstream_tool import DiscoveredMCPTool
-from server.upstreams.wire.own_meta import FACTS_KEY
+from server.upstreams.wire.origin_meta import FACTS_KEY
 from tools.call.base_tool import BaseTool
 from tools.contract.display import display_block, display_object
 from tools.contract.tool_results import FileDataPart, InlineDataPart, Part, TextPart, ToolResult, package

@@ -15,7 +15,7 @@ from pydantic import AfterValidator, AnyUrl, BaseModel, BeforeValidator, ConfigD
 
 from server.settings import tool_models
 from server.settings.section_model import DAY, CommandLine, Duration, Expected, Section
-from tools.contract.limits import ApprovalMode, MediaHandling
+from tools.contract.call_options import ApprovalMode, MediaHandling
 
 
 class OAuthSettings(Section):

@@ -17,7 +17,7 @@ from hashlib import sha256
 
 from server.clients.client_request import Principal
 from server.settings import SettingsError, TokenSource
-from server.settings.models import PrincipalSettings, StateKey, StorePassword
+from server.settings.server_models import PrincipalSettings, StateKey, StorePassword
 from tools.permissions.permission_policy import ALL_RIGHTS, Rights
 
 VARIABLE = "CORETOOLS_MCP_TOKEN"  # the environment variable that contains the token, if the settings name no tokens
