@@ -16,7 +16,6 @@ from tools.files.ignore_files import repository_of
 from tools.files.path_opener import real_path
 from tools.files.workspace import SCRATCH_NAME, Workspace, contains, is_inside
 from tools.machine.unlocked_cached_property import cached_property
-from tools.permissions.command_lists import changes_scratch_alone, is_reader, remote_of, without_git_options
 from tools.permissions.command_text import CONNECTIONS, CommandText, SimpleCommand, folders_of_env
 from tools.permissions.git_repositories import (
     local_remotes,
@@ -24,6 +23,7 @@ from tools.permissions.git_repositories import (
     why_protected_at,
     work_tree_above,
 )
+from tools.permissions.known_commands import changes_scratch_alone, is_reader, remote_of, without_git_options
 from tools.permissions.protected_files import why_protected
 
 _SYSTEM_FOLDERS = (*SYSTEM, "/proc", "/dev", "/sys")

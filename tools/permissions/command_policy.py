@@ -29,19 +29,6 @@ from tools.contract.tool_errors import ExecutionDeniedError, sandbox_unavailable
 from tools.files.workspace import SCRATCH_NAME, Workspace, contains, is_inside
 from tools.machine.unlocked_cached_property import cached_property
 from tools.permissions import tool_names
-from tools.permissions.command_lists import (
-    changes_by_git_alone,
-    changes_scratch_alone,
-    compares_folders,
-    first_words,
-    folder_of_git,
-    is_on_short_list,
-    is_reader,
-    may_search_own_folder,
-    needs_network,
-    searches_folders,
-    without_git_options,
-)
 from tools.permissions.command_paths import PRIVATE_FOLDERS, STREAMS, CommandPaths, NamedPath, why_in_scratch
 from tools.permissions.command_text import (
     MAX_PROGRAMS,
@@ -67,6 +54,19 @@ from tools.permissions.hidden_files import (
     LiftedLimits,
     remaining_parts,
     restrictions,
+)
+from tools.permissions.known_commands import (
+    changes_by_git_alone,
+    changes_scratch_alone,
+    compares_folders,
+    first_words,
+    folder_of_git,
+    is_on_short_list,
+    is_reader,
+    may_search_own_folder,
+    needs_network,
+    searches_folders,
+    without_git_options,
 )
 from tools.permissions.permission_rules import (
     ANYTHING,

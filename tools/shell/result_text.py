@@ -13,9 +13,9 @@ from tools.contract.call_options import MAX_COMMAND_TIMEOUT
 from tools.contract.command_views import Engine, Network, ViewKind
 from tools.contract.tool_results import FileDataPart, Part, TextPart
 from tools.files.workspace import contains, is_inside
-from tools.permissions.command_lists import changes_by_git_alone
 from tools.permissions.command_text import read_command
 from tools.permissions.git_repositories import why_protected_at
+from tools.permissions.known_commands import changes_by_git_alone
 from tools.shell.command_runner import POSIX_SHELL, FinishedCommand
 from tools.shell.job_table import MAX_RUNNING, Job, JobStatus
 from tools.shell.process_spec import ExitStatus, SandboxChanges
