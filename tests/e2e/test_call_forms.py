@@ -84,12 +84,15 @@ def test_a_form_shows_defaults_and_limits_and_asks_again_for_an_invalid_answer(
 
 @pytest.mark.requirement("cli.call")
 def test_a_call_of_a_built_in_tool_starts_no_server(root: Path, tmp_path: Path) -> None:
-    program = f"open({str(tmp_path / 'started')!r}, 'w')"
+    program = f"open({str(root / 'started')!r}, 'w')"
     entry = {"command": sys.executable, "args": ["-c", program]}
     config = str(write_config(tmp_path, {"mcpServers": {"up": entry}}))
-    result = run_forked(["call", "list_directory", "path=.", "--workspace", str(root), "--config", config])
+    command = "for i in $(seq 30); do test -e started && echo started && break; sleep 0.1; done; echo done"
+    call = ["call", "run_shell_command", f"command={command}", "--yes", "--workspace", str(root), "--config", config]
+    result = run_forked(call)
     assert (result.returncode, result.stderr) == (0, "")
-    assert not (tmp_path / "started").exists()
+    assert "done" in result.stdout
+    assert not (root / "started").exists()
 
 
 @pytest.mark.requirement("cli.call")
