@@ -15,7 +15,7 @@ from typing import Any, cast
 
 from server.settings import server_models, tool_models
 from server.settings.canonical_form import KEY_ALIASES
-from server.settings.explanations import words
+from server.settings.invalid_values import words
 from server.settings.section_model import KeyPath, Section, dotted, keys_of
 
 PAGE = Path(__file__).resolve().parent / "configuration.md"

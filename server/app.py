@@ -12,8 +12,8 @@ import anyio
 from anyio.abc import TaskGroup
 
 from server.administration.audit_log import AuditLog
-from server.administration.live_settings import LiveSettings, has_other_rules
 from server.administration.server_controls import RunningServer
+from server.administration.settings_reload import LiveSettings, has_other_rules
 from server.clients.announcements import Announcements, ListenBus, ListenStreams, ListKind
 from server.clients.client_request import Exchange, exchange_of
 from server.clients.client_workspaces import WorkspacePolicy, follow_roots, learn_roots

@@ -10,7 +10,7 @@ from itertools import chain
 from typing import Any
 
 from server.administration.audit_log import AuditLog
-from server.administration.live_settings import LiveSettings
+from server.administration.settings_reload import LiveSettings
 from server.clients.client_request import principal_in
 from server.clients.client_workspaces import ClientRoots
 from server.questions.client_confirmer import PendingQuestions

@@ -23,7 +23,7 @@ from server.console.terminal import Spinner, marked, show, show_json
 from server.console.upstream_messages import failure_text, last_output, published_tools, quiet_log, unapproved_text
 from server.run_server import run_in_app
 from server.settings import Settings, SettingsError, SettingsReport
-from server.settings.explanations import install_command
+from server.settings.invalid_values import install_command
 from server.settings.layers import FileState
 from server.settings.load import why_no_dashboard, working_folder
 from server.settings.settings_files import home_folder, real_path

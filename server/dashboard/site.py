@@ -36,7 +36,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from server.administration.log import HISTORY
 from server.administration.server_controls import RunningServer
-from server.dashboard import sections
+from server.dashboard import page_contents
 from server.questions.client_confirmer import PendingQuestion
 from server.transports.http_server import ClientConnection, WebServer
 from tools.contract.confirmation import Answer, Decision
@@ -250,29 +250,31 @@ class Dashboard:
         running_server = self._running_server
         match name:
             case "":
-                content = sections.questions(running_server)
+                content = page_contents.questions(running_server)
             case "calls":
-                content = await THREADS.run(partial(sections.calls, tuple(running_server.recent_calls.calls)))
+                content = await THREADS.run(partial(page_contents.calls, tuple(running_server.recent_calls.calls)))
             case "servers":
-                content = sections.servers(running_server)
+                content = page_contents.servers(running_server)
             case "tools":
-                content = await sections.tools(running_server, request.query_params.get("q", ""))
+                content = await page_contents.tools(running_server, request.query_params.get("q", ""))
             case "jobs":
-                content = sections.jobs(running_server)
+                content = page_contents.jobs(running_server)
             case "changes":
-                content = await THREADS.run(partial(sections.changes, running_server))
+                content = await THREADS.run(partial(page_contents.changes, running_server))
             case "memory":
-                content = await sections.memory(running_server)
+                content = await page_contents.memory(running_server)
             case "audit":
                 latest = tuple(running_server.audit.recent)
-                content = await THREADS.run(partial(sections.audit, latest, running_server.audit.path))
+                content = await THREADS.run(partial(page_contents.audit, latest, running_server.audit.path))
             case _:
-                content = sections.settings(running_server)
+                content = page_contents.settings(running_server)
         return await self._render(f"{name or 'questions'}.html", session, page=name, **content)
 
     async def _server_log(self, request: Request) -> Response:
         session = self._session(request)
-        return await self._render("log.html", session, page="servers", **sections.log_of(request.path_params["alias"]))
+        return await self._render(
+            "log.html", session, page="servers", **page_contents.log_of(request.path_params["alias"])
+        )
 
     async def _render(
         self,
@@ -290,7 +292,7 @@ class Dashboard:
             "home": self._home,
             "page": page,
             "pages": PAGES,
-            "about": sections.about(self._running_server),
+            "about": page_contents.about(self._running_server),
             "waiting": len(self._running_server.questions.all()),
             "signed_in": session is not None,
             "confined": self._is_confined,
@@ -388,7 +390,7 @@ class Dashboard:
     async def _answer(self, request: Request) -> Response:
         pending, form = await self._question_and_form(request)
         decision = str(form.get("decision", ""))
-        choices = sections.offered_choices(pending.question)
+        choices = page_contents.offered_choices(pending.question)
         choice = next((choice for choice in choices if choice.decision.value == decision), None)
         if choice is None:
             raise HTTPException(HTTPStatus.BAD_REQUEST, "This answer is not offered. Nothing was changed.")

@@ -161,7 +161,7 @@ def why_no_dashboard() -> str | None:
     if sys.platform == "win32":
         return "there is no dashboard on Windows; choose client or deny"
     if find_spec("jinja2") is None:
-        from server.settings.explanations import install_command  # noqa: PLC0415 - needed only if jinja2 is missing
+        from server.settings.invalid_values import install_command  # noqa: PLC0415 - needed only if jinja2 is missing
 
         return f"the `dashboard` extra is not installed. Run: {install_command('dashboard')}"
     return None
@@ -290,7 +290,7 @@ def _validated(all_layers: MergedLayers, diagnostics: Diagnostics) -> tuple[Sett
     try:
         settings = Settings.model_validate_json(text)
     except ValidationError as error:
-        from server.settings.explanations import explain, shortened  # noqa: PLC0415 - needed only if something is wrong
+        from server.settings.invalid_values import explain, shortened  # noqa: PLC0415 - needed only if something is wrong
 
         problems: list[str] = []
         valid_data = json.loads(text)

@@ -70,7 +70,7 @@ def read_replica(settings: StoreSettings, password: str, state_keys: Sequence[st
 
             store = ValkeyStore(settings.url, password)
         except ImportError:
-            from server.settings.explanations import install_command  # noqa: PLC0415 - needed only if valkey is missing
+            from server.settings.invalid_values import install_command  # noqa: PLC0415 - needed only if valkey is missing
 
             hint = f"Run: {install_command('valkey')}"
             raise SettingsError(

@@ -104,7 +104,7 @@ class HttpGate:
             pass  # nobody would receive a response
 
     async def _authenticate(self, authorization: list[str]) -> Principal:
-        """Return the principal of a token from the settings (`credentials.Tokens`) or the `Issuer`; refuse others."""
+        """Return the principal of a token that the settings define or the `Issuer` accepts; refuse all others."""
         # If there are two Authorization headers, a reverse proxy may have checked the other one.
         token = authorization[0][7:] if len(authorization) == 1 and authorization[0][:7].lower() == "bearer " else None
         if token and (principal := self._tokens.principal_with(token)) is not None:

@@ -29,7 +29,7 @@ from mcp.client.auth.utils import build_oauth_authorization_server_metadata_disc
 from pydantic_core import from_json
 
 from server.clients.client_request import Principal, TokenRefusedError
-from server.network.outbound import ANSWER_BYTES, LongAnswerError, NoJsonAnswerError, fetch_json, is_safe
+from server.network.outbound_http import ANSWER_BYTES, LongAnswerError, NoJsonAnswerError, fetch_json, is_safe
 from server.protocol.json_rpc import Json, as_list, as_mapping
 from server.settings import SettingsError
 from server.settings.server_models import IssuerSettings

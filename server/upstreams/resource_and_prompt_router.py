@@ -44,7 +44,6 @@ from server.upstreams.connections.connection import Audience, FoldersOf, Session
 from server.upstreams.connections.pool import LoginOptions, UpstreamPool, bounded_gather
 from server.upstreams.relay.relayed_results import RESULTS_URI, LargeResults, protocol_error, protocol_error_for
 from server.upstreams.relay.request_relay import Relay
-from server.upstreams.relay.tasks import TASKS_REQUIRED, knows_tasks
 from server.upstreams.relay.upstream_resources import (
     ResourceRoutes,
     Route,
@@ -53,6 +52,7 @@ from server.upstreams.relay.upstream_resources import (
     scheme_of,
     without_alias,
 )
+from server.upstreams.relay.upstream_tasks import TASKS_REQUIRED, knows_tasks
 from server.upstreams.session.list_reader import (
     PROMPTS,
     RESOURCES,

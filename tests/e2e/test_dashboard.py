@@ -27,7 +27,7 @@ from mcp.shared.exceptions import MCPError
 from playwright.async_api import Browser, Page, expect
 
 from server.app import App
-from server.dashboard import sections
+from server.dashboard import page_contents
 from server.dashboard.site import CODE_SECONDS, MAX_BROWSERS, MAX_CONNECTIONS, MAX_STREAMS, PAGES, Dashboard, SignIn
 from server.settings import load_settings
 from server.settings.load import why_no_dashboard
@@ -840,9 +840,9 @@ async def test_other_calls_run_while_thousands_of_tools_are_searched(root: Path)
         ],
     )
     async with app.running():
-        assert await turns_during(sections.tools(app.running_server, "")) > 4
-        assert await turns_during(sections.tools(app.running_server, "no such words")) > 4
-        assert (await sections.tools(app.running_server, "up__"))["more"] == 10_000 - sections.MAX_TOOLS
+        assert await turns_during(page_contents.tools(app.running_server, "")) > 4
+        assert await turns_during(page_contents.tools(app.running_server, "no such words")) > 4
+        assert (await page_contents.tools(app.running_server, "up__"))["more"] == 10_000 - page_contents.MAX_TOOLS
 
 
 @pytest.mark.requirement("dashboard.undo")

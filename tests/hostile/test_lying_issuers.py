@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from server.clients.client_request import TokenRefusedError
-from server.network.outbound import ANSWER_BYTES
+from server.network.outbound_http import ANSWER_BYTES
 from server.settings.server_models import IntrospectionSettings, IssuerSettings
 from server.transports.issuer import Issuer
 from tests.interaction.network.test_access_tokens import RESOURCE, SECRET, refusal, sign_token

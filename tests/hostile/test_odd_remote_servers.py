@@ -18,7 +18,7 @@ from typing import Any
 import anyio
 import pytest
 
-from server.network.outbound import proxy_of
+from server.network.outbound_http import proxy_of
 from server.upstreams.wire.http_upstream import Event, events_in
 from tests.background_servers import background_server
 from tests.fork_server import forked
@@ -385,7 +385,7 @@ async def test_a_failed_connection_is_reported_with_its_cause(
             context.load_verify_locations(cadata=authority.pem)
         return context
 
-    monkeypatch.setattr("server.network.outbound._tls_context", trust)
+    monkeypatch.setattr("server.network.outbound_http._tls_context", trust)
     with (
         odd_server() as plain_server,
         odd_server(unknown_authority.server) as unknown_server,

@@ -9,6 +9,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any, Literal
 
+import anyio
 import mcp_types as types
 import pytest
 from mcp.client import Client
@@ -37,11 +38,12 @@ class Person:
 
 @asynccontextmanager
 async def sandbox_client(
-    root: Path, person: Person, settings: Mapping[str, Any] | None = None, mode: str = HANDSHAKE
+    root: Path, person: Person, settings: Mapping[str, Any] | None = None, mode: str = HANDSHAKE, *others: Path
 ) -> AsyncGenerator[Client]:
     config = root.parent / "settings.json"
     config.write_text(json.dumps({"shell": {"sandbox": "auto"}, **(settings or {})}))
     arguments = ["-P", "-W", "error", str(LAUNCHER), "serve", "--workspace", str(root), "--config", str(config)]
+    arguments += [f"--workspace={other}" for other in others]
     parameters = StdioServerParameters(command=sys.executable, args=forked(arguments))
     async with Client(parameters, mode=mode, cache=None, elicitation_callback=person) as client:
         yield client
@@ -197,3 +199,39 @@ async def test_a_workspace_folder_that_was_renamed_is_named_and_nothing_is_asked
             assert f"The workspace folder '{root}' no longer exists" in str(result.content)
     assert person.questions == []
     assert not root.exists()
+
+
+@pytest.mark.requirement("workspace.gone")
+async def test_one_of_several_workspace_folders_that_was_renamed_is_named_where_it_is_needed(outer_root: Path) -> None:
+    gone, kept = outer_root / "gone", outer_root / "kept"
+    for folder in (gone, kept):
+        folder.mkdir()
+    (kept / "a.txt").write_text("a")
+    async with sandbox_client(gone, Person("once"), None, HANDSHAKE, kept) as client:
+        gone.rename(gone.with_name("renamed"))
+        for tool, arguments, is_named in (
+            ("list_directory", {"path": str(gone)}, True),
+            ("list_directory", {"path": str(gone / "sub")}, True),
+            ("glob", {"pattern": "*"}, True),
+            ("grep_search", {"pattern": "a"}, True),
+            ("glob", {"pattern": "*", "path": str(kept)}, False),
+            ("read_file", {"file_path": str(kept / "absent.txt")}, False),
+        ):
+            result = await client.call_tool(tool, arguments)
+            assert (f"The workspace folder '{gone}' no longer exists" in str(result.content)) is is_named, tool
+
+
+@pytest.mark.requirement("sandbox.git")
+async def test_a_hook_from_a_clients_own_tmp_that_a_push_runs_can_write_no_hooks(outer_root: Path) -> None:
+    git = ("git", "-c", "user.name=a", "-c", "user.email=a@example.invalid")
+    for arguments in (("init", "-q"), ("commit", "-q", "--allow-empty", "-m", "x")):
+        await anyio.run_process([*git, *arguments], cwd=outer_root)
+    new_hook = outer_root / ".git/hooks/pre-commit"
+    async with sandbox_client(outer_root, Person("once")) as client:
+        hook = "/tmp/own.git/hooks/post-receive"
+        await run(client, f"git init -q --bare /tmp/own.git; echo 'echo x > {new_hook}' > {hook}; chmod +x {hook}")
+        text, _ = await run(client, "git push /tmp/own.git HEAD:refs/heads/x")
+    assert "[new branch]" in text
+    assert "Read-only file system" in text
+    assert "Git can change such files" not in text
+    assert not new_hook.exists()

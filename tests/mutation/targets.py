@@ -119,7 +119,7 @@ TARGETS = {
             "server/upstreams/relay/request_relay.py",
             "server/upstreams/relay/relayed_results.py",
             "server/upstreams/relay/upstream_resources.py",
-            "server/upstreams/relay/tasks.py",
+            "server/upstreams/relay/upstream_tasks.py",
         ),
         (
             "unit/test_relayed_parts.py",

@@ -57,6 +57,7 @@ from tools.contract.tool_results import FunctionCall, ToolResult
 from tools.machine.threads import run_blocking
 from tools.permissions.permission_policy import ALL_RIGHTS, PermissionPolicy, PermissionRequest
 from tools.permissions.verdict import Permission, Verdict
+from tools.text.file_names import shown_path
 
 logger = logging.getLogger(__name__)
 
@@ -216,12 +217,14 @@ class ToolRunner:
 
 
 async def _cause_of(error: ToolError, context: ToolContext) -> ToolError:
-    """Return the error to report: if the only workspace folder is gone, this is why nothing was found."""
-    if error.code in _MISSING_FOLDER_CODES and len(context.workspace.roots) == 1:
-        try:
-            await run_blocking(context.signal, partial(context.workspace.require_root, *context.workspace.roots))
-        except ToolError as cause:
-            return cause
+    """Return the error to report: if the only workspace folder or one that it names is gone, this is the cause."""
+    roots = context.workspace.roots
+    for root in roots if error.code in _MISSING_FOLDER_CODES else ():
+        if len(roots) == 1 or any(f"'{shown_path(root)}{end}" in error.message for end in "'/"):
+            try:
+                await run_blocking(context.signal, partial(context.workspace.require_root, root))
+            except ToolError as cause:
+                return cause
     return error
 
 

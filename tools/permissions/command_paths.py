@@ -12,12 +12,18 @@ from dataclasses import dataclass
 
 from tools.contract.command_views import SYSTEM, Engine
 from tools.contract.permission_subjects import CommandSubject
+from tools.files.ignore_files import repository_of
 from tools.files.path_opener import real_path
 from tools.files.workspace import SCRATCH_NAME, Workspace, contains, is_inside
 from tools.machine.unlocked_cached_property import cached_property
-from tools.permissions.command_lists import changes_scratch_alone, is_reader, remote_of, without_git_options
 from tools.permissions.command_text import CONNECTIONS, CommandText, SimpleCommand, folders_of_env
-from tools.permissions.git_repositories import local_remotes, why_protected_at
+from tools.permissions.git_repositories import (
+    local_remotes,
+    paths_named_by_settings,
+    why_protected_at,
+    work_tree_above,
+)
+from tools.permissions.known_commands import changes_scratch_alone, is_reader, remote_of, without_git_options
 from tools.permissions.protected_files import why_protected
 
 _SYSTEM_FOLDERS = (*SYSTEM, "/proc", "/dev", "/sys")
@@ -163,6 +169,21 @@ class CommandPaths:
             for paths in used_paths
             for path in paths
         )
+
+    @cached_property
+    def runs_private_hooks(self) -> bool:
+        """True if git may run hooks that the client's commands wrote: the command names a folder that only they see."""
+        return any(
+            not contains(SCRATCH_NAME, named_path.path) or self._has_hooks(named_path.real_path)
+            for named_path in self.named_paths
+            if is_inside(named_path.path, PRIVATE_FOLDERS) and not is_inside(named_path.real_path, self._roots)
+        )
+
+    def _has_hooks(self, folder: str) -> bool:
+        """Return True for a folder, except in a worktree of a repository in the workspace that keeps the hooks."""
+        top = work_tree_above(folder) or folder
+        is_linked = is_inside(os.path.realpath(repository_of(top) or top), self._roots)
+        return os.path.isdir(folder) and not (is_linked and not any(paths_named_by_settings(top, top)))
 
     def absolute(self, word: str | None, folder: str | None) -> str | None:
         if word is None:

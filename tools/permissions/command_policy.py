@@ -29,19 +29,6 @@ from tools.contract.tool_errors import ExecutionDeniedError, sandbox_unavailable
 from tools.files.workspace import SCRATCH_NAME, Workspace, contains, is_inside
 from tools.machine.unlocked_cached_property import cached_property
 from tools.permissions import tool_names
-from tools.permissions.command_lists import (
-    changes_by_git_alone,
-    changes_scratch_alone,
-    compares_folders,
-    first_words,
-    folder_of_git,
-    is_on_short_list,
-    is_reader,
-    may_search_own_folder,
-    needs_network,
-    searches_folders,
-    without_git_options,
-)
 from tools.permissions.command_paths import PRIVATE_FOLDERS, STREAMS, CommandPaths, NamedPath, why_in_scratch
 from tools.permissions.command_text import (
     MAX_PROGRAMS,
@@ -67,6 +54,19 @@ from tools.permissions.hidden_files import (
     LiftedLimits,
     remaining_parts,
     restrictions,
+)
+from tools.permissions.known_commands import (
+    changes_by_git_alone,
+    changes_scratch_alone,
+    compares_folders,
+    first_words,
+    folder_of_git,
+    is_on_short_list,
+    is_reader,
+    may_search_own_folder,
+    needs_network,
+    searches_folders,
+    without_git_options,
 )
 from tools.permissions.permission_rules import (
     ANYTHING,
@@ -550,7 +550,7 @@ class _CommandPolicy:
             is_around = any(work_tree_above(root) not in (None, root) for root in self._roots)
             is_git = self._uses_git and not (is_hiding and is_around)
         else:
-            is_git = is_asked and changes_by_git_alone(self._text)
+            is_git = is_asked and changes_by_git_alone(self._text) and not self._paths.runs_private_hooks
         if question.widens_access and self._uses_git:
             seen += self._stores
         unresolved_paths = (

@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from typing import NamedTuple
+from urllib.parse import unquote
 
 from tools.files.ignore_files import repository_of
 from tools.files.path_opener import Stamp, StampedCache, open_regular, stamp_of
@@ -56,9 +57,6 @@ _HARMLESS_SETTING = re.compile(
     """,
     re.VERBOSE | re.IGNORECASE,
 )
-_SECTION = re.compile(r'\[\s*([\w.-]+)(?:\s+"((?:[^"\\\n]|\\["\\])*)")?\s*\](.*)')
-_SETTING = re.compile(r"([A-Za-z][\w-]*)\s*(?:=\s*(.*))?")
-_WORK_TREE = re.compile(r"^\s*worktree\s*=\s*(.+)$", re.IGNORECASE | re.MULTILINE)
 _STORE_BYTES = 256 * 1024  # bytes to read of a file that says where a work tree or its store is
 
 MAX_SETTINGS_BYTES = 256 * 1024
@@ -66,12 +64,13 @@ _MAX_SETTINGS_FILES = 40  # of one repository, including those that its settings
 # A comment, a section's name, or a setting with its value as written. A value ends at a line feed or comment, unless
 # these are in quotation marks or follow a backslash.
 _PART_OF_SETTINGS = re.compile(
-    r'[#;][^\n]*+|\[\s*+(?P<section>[\w.-]++)[ \t]*+(?>(?P<of>"(?>(?:[^"\\\n]|\\.)*)")?)[ \t]*+\]'
-    r"|(?<![\w-])(?P<name>[A-Za-z][\w-]*+)[ \t]*+="
-    r'(?P<value>(?>(?:"(?>(?:[^"\\\n]|\\(?:\r?\n|.))*)"|\\(?:\r?\n|.)|[^"\\\n#;])*))'
+    r'[#;][^\n]*+|\[(?P<section>[A-Za-z0-9.-]++)(?>(?:[ \t\r]++"(?P<of>(?>(?:[^"\\\n]|\\.)*))")?)\]'
+    r"|(?P<name>[A-Za-z][A-Za-z0-9-]*+)[ \t]*+(?:(?=\n)|=(?>(?:[ \t\r]|\\\n|\"\")*)"
+    r'(?P<value>(?>(?:"(?>(?:[^"\\\n]|\\(?:\n|.))*)"|\\(?:\n|.)|[^"\\\n#;])*)))'
+    r"|(?P<unknown>[\w-]++|[^ \t\r\n])"
 )
-_QUOTATION = re.compile(r'"|\\(\r?\n|.)')
-_ESCAPED = {"n": "\n", "t": "\t", "b": "\b", "\n": "", "\r\n": ""}
+_QUOTATION = re.compile(r'"|\\(.)')
+_ESCAPED = {"n": "\n", "t": "\t", "b": "\b"}
 # The shape of a hook's name, for a hooks folder that is the whole workspace folder
 _HOOK = re.compile(r"(?:[a-z0-9]+(?:-[a-z0-9]+)+|update)(?:\.exe)?")
 
@@ -98,24 +97,33 @@ def settings_that_run(text: str, is_work_tree: Callable[[str], bool]) -> list[st
     if re.search(r"\r(?!\n)|[\0-\x08\x0b\x0c\x0e-\x1f\x7f]", text):
         return [text]
     running: list[str] = []
-    section: str | None = None
-    lines = text.split("\n")
-    for at, line in enumerate(lines):
-        rest = line.strip()
-        while header := _SECTION.fullmatch(rest):
-            section = header[1] if header[2] is None else f"{header[1]}.{header[2]}"
-            rest = header[3].strip()
-        if not rest or rest[0] in "#;":
-            continue
-        setting = _SETTING.fullmatch(rest)
-        if section is None or setting is None or rest.endswith("\\"):
-            return [*running, "\n".join(lines[at:])]
-        key, value = f"{section}.{setting[1]}", setting[2] or ""
-        is_known = is_work_tree(value) if key.lower() == "core.worktree" else _HARMLESS_SETTING.fullmatch(key)
+    for name, value in _parsed(text):
+        is_known = is_work_tree(value) if name == "core.worktree" else _HARMLESS_SETTING.fullmatch(name)
         # For a URL such as `ext::command`, git runs the remote helper that is named before the colons.
-        if not is_known or re.match(r"\s*[\w-]*::", value.replace('"', "")):
-            running.append(f"{key}={value}")
+        if not is_known or re.match(r"\s*[\w-]*::", value):
+            running.append(f"{name}={value}")
     return running
+
+
+def _parsed(text: str) -> Iterator[tuple[str, str]]:
+    """Yield the settings in a text as git reads them: each name with its section, in lower case, and the value.
+
+    The first thing that is not understood is yielded too, with the rest of the text, as the value of an empty name.
+    """
+    section, is_understood = "", True
+    text = text.replace("\r\n", "\n") + "\n"  # to git, a line also ends at the end of the file
+    for part in _PART_OF_SETTINGS.finditer(text):
+        if part["section"] is not None:
+            section = part["section"].lower()
+            if part["of"] is not None:
+                section += "." + re.sub(r"\\(.)", r"\1", part["of"])
+        elif part["name"] is not None:
+            value = (part["value"] or "").replace("\\\n", '""').rstrip(" \t\r")
+            value = _QUOTATION.sub(lambda match: _ESCAPED.get(match[1], match[1] or ""), value)
+            yield f"{section}.{part['name'].lower()}", value
+        elif part["unknown"] is not None and is_understood:
+            is_understood = False
+            yield "", text[part.start() :]
 
 
 def work_tree_above(folder: str) -> str | None:
@@ -145,8 +153,8 @@ def linked_stores(top: str) -> list[str]:
         is_own = os.path.dirname(store) == os.path.join(common, "worktrees")
         has_data = all(os.path.lexists(os.path.join(common, name)) for name in ("HEAD", "objects"))
         return [store, common] if is_own and has_data else [store]
-    tree = _WORK_TREE.search(_beginning(store, "config"))
-    is_own = tree is not None and os.path.realpath(os.path.join(store, tree[1].strip().strip('"'))) == top
+    tree = dict(_settings(os.path.join(store, "config"))).get("core.worktree")
+    is_own = tree is not None and os.path.realpath(os.path.join(store, tree)) == top
     return [store] if is_own else []
 
 
@@ -232,7 +240,8 @@ def _named_paths(work_tree: str) -> _NamedBySettings:
     """Return the paths that settings name for a work tree, as written and with every symlink resolved."""
     paths = _read_named_paths(work_tree)
     hooks, files = (
-        tuple(dict.fromkeys((*group, *map(os.path.realpath, group)))) for group in (paths.hooks, paths.files)
+        tuple(dict.fromkeys((*map(os.path.normpath, group), *map(os.path.realpath, group))))
+        for group in (paths.hooks, paths.files)
     )
     return paths._replace(hooks=hooks, files=files)
 
@@ -251,6 +260,7 @@ def local_remotes(folder: str, name: str | None) -> list[str]:
 def _read_named_paths(work_tree: str) -> _NamedBySettings:
     base = os.environ.get("XDG_CONFIG_HOME") or os.path.expanduser("~/.config")
     pending = ["/etc/gitconfig", os.path.expanduser("~/.gitconfig"), os.path.join(base, "git", "config")]
+    pending += filter(None, map(os.environ.get, ("GIT_CONFIG_SYSTEM", "GIT_CONFIG_GLOBAL")))
     if (repository := repository_of(work_tree)) is not None:
         shared = os.path.join(repository, _beginning(repository, "commondir").rstrip("\r\n"))
         pending += [os.path.join(folder, name) for folder in (shared, repository) for name in _SETTINGS_FILES]
@@ -268,15 +278,16 @@ def _read_named_paths(work_tree: str) -> _NamedBySettings:
         stamps[path] = stamp_of(path)
         for name, value in _settings(path):
             if name == "core.hookspath":
-                hooks.append(os.path.normpath(os.path.join(work_tree, value)))
-            elif name == "include.path":
+                hooks.append(os.path.join(work_tree, value))
+            elif name == "include.path" or (name.startswith("includeif.") and name.endswith(".path")):
                 files.append(os.path.normpath(os.path.join(os.path.dirname(path), value)))
                 pending.append(files[-1])
             elif name.startswith("remote.") and name.endswith((".url", ".pushurl")):
-                path_or_url = value.removeprefix("file://")
-                is_path = ":" not in path_or_url.partition("/")[0]
-                place = os.path.normpath(os.path.join(work_tree, path_or_url)) if is_path else None
-                remotes.append((name.removeprefix("remote.").rpartition(".")[0].strip('"'), place))
+                if value.startswith("file://"):  # git ignores the host
+                    value = "/" + unquote(value.removeprefix("file://").partition("/")[2])  # noqa: PLW2901
+                is_path = ":" not in value.partition("/")[0]
+                place = os.path.normpath(os.path.join(work_tree, value)) if is_path else None
+                remotes.append((name.removeprefix("remote.").rpartition(".")[0], place))
             elif name.startswith("url."):
                 remotes.append(("", None))  # git may replace the URL of any remote
     named_paths = _NamedBySettings(tuple(hooks), tuple(files), tuple(remotes))
@@ -285,24 +296,15 @@ def _read_named_paths(work_tree: str) -> _NamedBySettings:
 
 
 def _settings(path: str) -> Iterator[tuple[str, str]]:
-    """Yield the settings in a file that may be paths, as git reads them: each name in lower case, and the value.
-
-    A conditional include gets the same name as any other include.
-    """
+    """Yield the settings in a file that may be paths."""
     try:
         with open_regular(path, through_links=True) as file:
             text = os.fsdecode(file.head(MAX_SETTINGS_BYTES))
     except (OSError, ValueError):
         return
-    section = ""
-    for part in _PART_OF_SETTINGS.finditer(text):
-        if part["section"] is not None:
-            section = part["section"].lower()
-            section = "include" if section == "includeif" else f"{section}.{part['of']}" if part["of"] else section
-        elif part["name"] is not None:
-            value = _QUOTATION.sub(lambda match: _ESCAPED.get(match[1], match[1] or ""), part["value"].strip())
-            if value and "\0" not in value:
-                yield f"{section}.{part['name'].lower()}", os.path.expanduser(value.removeprefix(":(optional)"))
+    for name, value in _parsed(text):
+        if name and value and "\0" not in value:
+            yield name, os.path.expanduser(value.removeprefix(":(optional)"))
 
 
 class TrackedFiles:

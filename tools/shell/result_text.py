@@ -13,9 +13,9 @@ from tools.contract.call_options import MAX_COMMAND_TIMEOUT
 from tools.contract.command_views import Engine, Network, ViewKind
 from tools.contract.tool_results import FileDataPart, Part, TextPart
 from tools.files.workspace import contains, is_inside
-from tools.permissions.command_lists import changes_by_git_alone
 from tools.permissions.command_text import read_command
 from tools.permissions.git_repositories import why_protected_at
+from tools.permissions.known_commands import changes_by_git_alone
 from tools.shell.command_runner import POSIX_SHELL, FinishedCommand
 from tools.shell.job_table import MAX_RUNNING, Job, JobStatus
 from tools.shell.process_spec import ExitStatus, SandboxChanges
@@ -44,6 +44,7 @@ _ENDS_PROCESSES = (
     re.compile(r"\b(?:pkill|killall)\b"),
 )
 _WORK = re.compile(r"/var/tmp\b|\bTMPDIR\b")  # noqa: S108 - only matched in text
+_NO_REMOTE = re.compile(r"unable to create temporary object directory")  # what git says of a remote that is a folder
 _NO_REPOSITORY = re.compile(r"not a git repository", re.IGNORECASE)
 _NO_VARIABLE = re.compile(
     r"unbound|(?:not|n't|never) (?:be )?(?:set|defined|found|provided|given)|unset|undefined|missing|required|KeyError"
@@ -324,7 +325,7 @@ def _hints_about_protected_files(command: FinishedCommand, lines: Sequence[str],
             "execute or obey can be changed with write_file and edit, or by a command that names them, with consent."
         )
     hints = [hint]
-    if not request.view.is_git and changes_by_git_alone(read_command(request.command)):
+    if not (request.view.is_git or request.view.is_asked) and changes_by_git_alone(read_command(request.command)):
         hints.append(
             "Git can change such files too, if the user has agreed to a command that runs only git. Set needs: "
             '"write" to ask (but not in approval mode yolo). Check git status: git may have changed only some of the '
@@ -338,6 +339,11 @@ def _network_and_process_hints(command: FinishedCommand) -> list[str]:
     confined_command, text, request = command.running.confined_command, command.shown_output.text, command.request
     is_landlock = confined_command.engine is Engine.LANDLOCK
     hints: list[str] = []
+    if not command.request.view.is_asked and _NO_REMOTE.search(text):
+        hints.append(
+            "A rule rather than the user allowed the command. To request access to the folder of the remote, set "
+            'needs: "write"; the user may then be asked.'
+        )
     if confined_command.network is not Network.HOST and _NO_NETWORK.search(text):
         hints.append('Set needs: "network" to ask the user for network access.')
     elif confined_command.network is not Network.HOST and command.online_jobs and command.exit != ExitStatus(0, None):

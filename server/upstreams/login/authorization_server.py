@@ -29,7 +29,7 @@ from pydantic import AnyUrl, ValidationError
 
 from server import VERSION
 from server.network.echoed_secrets import SentSecrets, quoted
-from server.network.outbound import ANSWER_BYTES, LongAnswerError, NoJsonAnswerError, fetch_json, is_local, is_safe
+from server.network.outbound_http import ANSWER_BYTES, LongAnswerError, NoJsonAnswerError, fetch_json, is_local, is_safe
 from server.protocol.json_rpc import Json, as_list
 from server.settings.server_models import OAuthSettings
 from server.upstreams.wire.json_rpc_channel import Challenge, LoginError

@@ -23,7 +23,7 @@ from starlette.requests import Request
 from starlette.responses import HTMLResponse, RedirectResponse, Response
 from starlette.routing import Route
 
-from server.upstreams.login.callback import HEADERS, Redirect, page
+from server.upstreams.login.redirect_listener import HEADERS, Redirect, page
 from tools.contract.display import visible_line
 
 logger = logging.getLogger(__name__)

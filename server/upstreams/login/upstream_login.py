@@ -37,7 +37,6 @@ from server.upstreams.login.authorization_server import (
     may_be_reused,
     wanted_scopes,
 )
-from server.upstreams.login.callback import MAX_PARAMETERS, CallbackListener, PortTakenError, Redirect
 from server.upstreams.login.login_storage import (
     FileLogins,
     LoginStore,
@@ -48,6 +47,7 @@ from server.upstreams.login.login_storage import (
     TokenStoreError,
     key_of,
 )
+from server.upstreams.login.redirect_listener import MAX_PARAMETERS, CallbackListener, PortTakenError, Redirect
 from server.upstreams.wire.json_rpc_channel import Challenge, LoginError
 from tools.contract.display import visible_line
 from tools.contract.tool_errors import ExhaustedError

@@ -56,7 +56,7 @@ from server.upstreams.relay.relayed_results import (
     tool_error_for,
     with_links,
 )
-from server.upstreams.relay.tasks import (
+from server.upstreams.relay.upstream_tasks import (
     FollowedTask,
     Tasks,
     as_task_client,

@@ -25,7 +25,7 @@ from mcp.shared._httpx_utils import request_within_origin, stream_within_origin
 from pydantic_core import to_json
 
 from server.network.echoed_secrets import SentSecrets, quoted
-from server.network.outbound import NOT_HTTP, SECRETS, cause_of, describe_status, open_transport, proxy_of
+from server.network.outbound_http import NOT_HTTP, SECRETS, cause_of, describe_status, open_transport, proxy_of
 from server.protocol.json_rpc import (
     ErrorResponse,
     Message,

@@ -13,8 +13,8 @@ import mcp_types as types
 import pytest
 from starlette.applications import Starlette
 
-from server.upstreams.login.callback import Redirect
 from server.upstreams.login.connect_pages import ConnectPages
+from server.upstreams.login.redirect_listener import Redirect
 from server.upstreams.relay.login_questions import MAX_ATTEMPTS
 from tests.harness import MODERN, text_of
 from tests.interaction.login.pages import (

@@ -563,7 +563,7 @@ def test_known_scopes_and_scopes_of_an_upstream_may_be_the_default() -> None:
 def test_without_an_issuer_none_of_its_modules_are_loaded() -> None:
     program = (
         "import sys, server.run_server, server.transports.http_server\n"
-        "unwanted = 'jwt', 'server.transports.issuer', 'server.network.outbound'\n"
+        "unwanted = 'jwt', 'server.transports.issuer', 'server.network.outbound_http'\n"
         "print([name for name in unwanted if name in sys.modules])"
     )
     result = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, timeout=60)

@@ -21,7 +21,7 @@ from server.settings import load_settings
 from server.store.replica import lone_replica
 from server.store.sealing import SealedStates
 from server.upstreams.connections.client_sessions import ClientSessions
-from server.upstreams.relay import tasks as upstream_tasks
+from server.upstreams.relay import upstream_tasks
 from tests.background_servers import background_server
 from tests.fork_server import forked
 from tests.harness import PEERS, server_arguments, write_config

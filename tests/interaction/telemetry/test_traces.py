@@ -29,7 +29,7 @@ from opentelemetry.trace import SpanKind
 
 from server.app import App
 from server.settings import load_settings
-from server.settings.explanations import install_command
+from server.settings.invalid_values import install_command
 from server.telemetry.metrics import BUCKETS, MAX_NAMES, OTHER, Names, Operation
 from server.telemetry.observation import Observation
 from server.telemetry.open_telemetry import Telemetry

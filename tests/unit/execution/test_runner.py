@@ -240,6 +240,7 @@ READING, WORKING, OWN, HOST = ViewKind.READING, ViewKind.WORKING, Network.OWN_LO
             HOST,
             "The repository is outside",
         ),
+        ("unable to create temporary object directory", WORKING, OWN, "access to the folder of the remote"),
         (
             "cat: /home/me/x: No such file or directory",
             READING,

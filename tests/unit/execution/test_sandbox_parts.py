@@ -247,7 +247,7 @@ def test_files_that_git_creates_for_a_repository_worktree_or_submodule_are_harml
         (".git/config", '[filter "x"]\nclean = ./x'),
         (".git/config", "[include]\npath = ../x"),
         (".git/config", '[remote "x"]\nurl = ext::./x'),
-        (".git/config", "[core]\nabbrev = 7 \\\n"),
+        (".git/config", "[core]\nabbrev = 7 \\\n\nsshCommand = x\n"),
         (".git/config", "abbrev = 7"),
         (".git/config", "[core"),
         (".git/config", "x" * 300_000),

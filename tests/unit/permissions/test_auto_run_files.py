@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import random
+import re
+import subprocess
 from pathlib import Path
 
 import pytest
 
 from server.settings.settings_files import LOCK_NAME
 from tests.tables import each_of
-from tools.permissions.git_repositories import why_protected_at
+from tools.permissions.git_repositories import settings_that_run, why_protected_at
 from tools.permissions.protected_files import why_protected
 
 PROTECTED = [
@@ -206,6 +209,9 @@ def test_a_file_that_may_turn_a_folder_into_a_repository_is_protected(
         ("[core]\n\thooksPath = .hooks", "src/pre-commit", False),
         ('[Core] HOOKSPATH = "tools/git hooks" # ours', "tools/git hooks/pre-push", True),
         ("[core]\n\thooksPath = to\\\nols", "tools/pre-push", True),
+        ("[core]\n\thooksPath = hooks\u00a0", "hooks\u00a0/pre-push", True),
+        ("[core]\n\thooksPath = hooks\\\n\n", "hooks/pre-push", True),
+        ("[core]\n\thooksPath = far/../hooks", "src/hooks/pre-push", True),
         ("[core]\n\thooksPath = .husky/_", ".husky/_/pre-commit", True),
         ("[core]\n\thooksPath = ./link", "behind/pre-commit", True),
         ("[include]\n\tpath = ../settings.git", "settings.git", True),
@@ -222,10 +228,11 @@ def test_a_file_that_may_turn_a_folder_into_a_repository_is_protected(
 def test_a_file_that_git_runs_or_includes_because_of_its_settings_is_protected(
     tmp_path: Path, settings: str, path: str, *, is_protected: bool
 ) -> None:
-    for name in (".git", "behind", "src"):
-        (tmp_path / name).mkdir(exist_ok=True)
-    (tmp_path / "link").unlink(missing_ok=True)
-    (tmp_path / "link").symlink_to("behind")
+    for name in (".git", "behind", "src/deep"):
+        (tmp_path / name).mkdir(exist_ok=True, parents=True)
+    for link, target in (("link", "behind"), ("far", "src/deep")):
+        (tmp_path / link).unlink(missing_ok=True)
+        (tmp_path / link).symlink_to(target)
     (tmp_path / ".git/config").write_text(settings)
     (tmp_path / "settings.git").write_text("[core]\nhooksPath = named/by/included")
     assert (why_protected_at(str(tmp_path / path), str(tmp_path), is_written=False) is not None) is is_protected
@@ -241,6 +248,44 @@ def test_the_settings_of_the_repository_around_a_linked_work_tree_or_a_workspace
     for root, path in (("w", "sub/hooks/x"), ("main/sub", "hooks/x"), ("main", "sub/hooks/x")):
         assert why_protected_at(str(tmp_path / root / path), str(tmp_path / root))
     assert why_protected_at(str(tmp_path / "w/hooks/x"), str(tmp_path / "w")) is None
+
+
+@pytest.mark.requirement("policy.named_by_settings")
+def test_files_that_variables_of_git_name_count_as_the_users_settings(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / ".git").mkdir()
+    for variable, name in (("GIT_CONFIG_GLOBAL", "one"), ("GIT_CONFIG_SYSTEM", "two")):
+        (tmp_path / f"{name}.txt").write_text(f"[core]\nhooksPath = {name}")
+        monkeypatch.setenv(variable, str(tmp_path / f"{name}.txt"))
+    assert all(why_protected_at(str(tmp_path / name / "x"), str(tmp_path)) for name in ("one", "two"))
+
+
+# In the texts of the next test, `/` separates the pieces, and `$` stands for a line feed.
+_PIECES = (
+    r'$/$/$/\$/ / /[core]/[user]/[remote]/[core "x"]/[remote "a]b"]/[user "a\"\\\tb"]/[user.X]/[ user "x"]/[user/"/]'
+    r'/=/=/=/hooksPath/name/url/# x/;/"a b"/"#"/\n/\"/\\/\/ext::x/..y/é/'
+    "\u00a0/9/-/_/:"
+)
+
+
+@pytest.mark.requirement("policy.named_by_settings")
+def test_settings_are_read_as_git_reads_them(tmp_path: Path) -> None:
+    numbers, valid_count = random.Random(1), 0  # noqa: S311 - the same texts in every run
+    while valid_count < 60:
+        pieces = numbers.choices(_PIECES.split("/"), k=numbers.randint(1, 8))
+        text = "".join(("[core]$", numbers.choice(("name=", "hooksPath = ", "")), *pieces)).replace("$", "\n")
+        (tmp_path / "config").write_text(text, newline="")
+        git = ("git", "config", "--file", str(tmp_path / "config"), "--null", "--list")
+        listing = subprocess.run(git, capture_output=True, check=False)
+        if listing.returncode != 0:  # git obeys no file that it does not understand
+            continue
+        valid_count += 1
+        expected = [setting.partition("\n")[::2] for setting in listing.stdout.decode().split("\0")[:-1]]
+        running = settings_that_run(text, lambda _: False)
+        settings = [f"{name}={value}" for name, value in expected]
+        is_harmless = re.compile(r"(?:user\.name|remote\.a\]b\.url)=(?!\s*[\w-]*::)")
+        assert running == [setting for setting in settings if not is_harmless.match(setting)], text
 
 
 @pytest.mark.requirement("policy.named_by_settings")

@@ -476,6 +476,7 @@ def test_no_mode_gives_a_network_that_a_rule_denies(project: Path) -> None:
     [
         ("git push origin main", "?w+", True),
         ("cd src && git push -u origin", "?w+", True),
+        ("git push encoded", "?w+", True),
         ("git push inside", "?w", False),
         ("git fetch origin", "?w", False),
         ("git ls-remote origin", "?r+", True),
@@ -493,6 +494,7 @@ def test_a_remote_that_is_a_path_is_asked_about_as_a_path_and_not_as_the_network
     (copy / ".git").mkdir(exist_ok=True)
     remotes = {
         "origin": "../bare.git",
+        "encoded": f"file://localhost{copy.parent}/b%61re.git",
         "inside": "src",
         "web": "https://example.org/x.git",
         "helper": "ext::sh -c true",
@@ -1567,3 +1569,42 @@ def test_a_deny_rule_of_several_words_holds_behind_wrappers_with_any_options(
     project: Path, command: str, verdict: Verdict
 ) -> None:
     assert judge(project, command, ApprovalMode.YOLO, deny=["Bash(git push *)"]).verdict is verdict
+
+
+@pytest.mark.requirement("sandbox.git")
+@each_of(
+    ("command", "is_git"),
+    [
+        ("git push /tmp/own.git HEAD", False),
+        ("git push own HEAD", False),
+        ("git push /var/tmp/own.git HEAD", False),
+        ("cd /tmp/own.git && git commit -m x", False),
+        ("git -c core.hooksPath=/tmp/own.git commit -m x", False),
+        ("git commit -F /tmp/message", True),
+        ("git worktree add /tmp/new", True),
+        ("cd /tmp/linked && git commit -m x", True),
+        ("git push elsewhere HEAD", True),
+    ],
+)
+def test_git_gets_no_more_access_if_it_may_run_hooks_from_a_clients_own_folders(
+    copy: Path, command: str, *, is_git: bool
+) -> None:
+    with tempfile.TemporaryDirectory() as scratch:
+        for folder in ("own.git", "linked"):
+            Path(scratch, folder).mkdir()
+        Path(scratch, "message").touch()
+        Path(scratch, "linked/.git").write_text(f"gitdir: {copy}/.git/worktrees/linked")
+        (copy / ".git/worktrees/linked").mkdir(parents=True, exist_ok=True)
+        (copy / ".git/worktrees/linked/commondir").write_text("../..")
+        settings = '[remote "own"]\nurl = /tmp/own.git\n[remote "elsewhere"]\nurl = https://example.org/x.git\n'
+        (copy / ".git/config").write_text(settings)
+        site = CommandSite(Engine.BUBBLEWRAP, scratch=scratch)
+        permission = judge(copy, command, site=site)
+        assert permission.verdict is Verdict.ASK
+        assert permission.view is not None
+        assert permission.view.is_git is is_git
+        if "linked" in command:  # hooks in the worktree itself
+            (copy / ".git/config").write_text("[core]\nhooksPath = hooks")
+            view = judge(copy, command, site=site).view
+            assert view is not None
+            assert not view.is_git

@@ -12,7 +12,7 @@ from typing import Any
 import anyio
 import pytest
 
-from server.administration.live_settings import new_settings
+from server.administration.settings_reload import new_settings
 from server.settings import SettingsReport, load_settings
 from server.settings.settings_files import LOCK_NAME
 from server.settings.workspace_trust import digest, trust_file, trust_folder
@@ -49,7 +49,7 @@ async def test_a_changed_file_gives_new_settings_and_a_broken_one_keeps_the_last
                 if "are not valid" in record.getMessage():
                     error_was_logged.set()
 
-        logger, handler = logging.getLogger("server.administration.live_settings"), LogWatcher()
+        logger, handler = logging.getLogger("server.administration.settings_reload"), LogWatcher()
         logger.addHandler(handler)
         try:
             async with anyio.create_task_group() as group:

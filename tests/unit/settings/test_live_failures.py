@@ -14,7 +14,7 @@ from typing import Any
 import anyio
 import pytest
 
-from server.administration.live_settings import LiveSettings, new_settings
+from server.administration.settings_reload import LiveSettings, new_settings
 from server.requests.tool_services import permission_policy
 from server.settings import SettingsReport, load_settings
 from tests.harness import LAUNCHER
@@ -62,7 +62,7 @@ async def test_an_unexpected_error_while_reading_settings_keeps_the_last_ones(
     write(file, {"http": {"port": 1}})
     report = load_settings([str(file)], {}, variables)
     logger, handler = (
-        logging.getLogger("server.administration.live_settings"),
+        logging.getLogger("server.administration.settings_reload"),
         LogWatcher("could not be read because of an internal error"),
     )
     logger.addHandler(handler)

@@ -9,7 +9,7 @@ import anyio
 import anyio.lowlevel
 import pytest
 
-from server.administration.live_settings import LiveSettings, waiting_for_restart
+from server.administration.settings_reload import LiveSettings, waiting_for_restart
 from server.requests.tool_services import permission_policy
 from server.settings import SettingsReport, load_settings
 from server.upstreams.catalog.lock_file import Lock

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from server.administration.live_settings import waiting_for_restart
+from server.administration.settings_reload import waiting_for_restart
 from server.settings.upstream_entries import unpinned_package
 from tests.tables import each_of
 from tests.unit.settings.test_settings_upstreams import load, reasons_left_out

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from server.administration.live_settings import waiting_for_restart
+from server.administration.settings_reload import waiting_for_restart
 from server.cli import overrides_of, parse
 from server.settings import SettingsError, load_settings
 from server.settings.workspace_trust import digest, trust_file, trust_folder

@@ -11,7 +11,7 @@ from typing import Any
 import anyio
 import pytest
 
-from server.administration.live_settings import LiveSettings, new_settings, waiting_for_restart, withdrawn_agents
+from server.administration.settings_reload import LiveSettings, new_settings, waiting_for_restart, withdrawn_agents
 from server.requests.tool_services import Commands, permission_policy
 from server.settings import SettingsReport, load_settings
 from server.settings.load import read_settings
