@@ -168,7 +168,7 @@ class LiveSettings:
             logger.warning("workspace agents that are now refused: %s", ", ".join(withdrawn))
         self.pool.left_out, self.pool.written = report.left_out, report.written
         self.pool.change(self._enabled_upstreams(report), tasks)
-        await self.pool.use_lock(await THREADS.run(partial(read_lock, report.lock)))
+        await self.pool.use_lock(await THREADS.run(partial(read_lock, report.lock, report.command_options)))
         waiting = waiting_for_restart(previous.settings, report.settings)
         if waiting:
             logger.warning("changed settings that take effect at the next start: %s", ", ".join(waiting))

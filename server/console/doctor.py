@@ -29,7 +29,6 @@ from server.settings.load import why_no_dashboard, working_folder
 from server.settings.settings_files import home_folder, real_path
 from server.settings.upstream_entries import unpinned_package_of
 from server.settings.variable_expansion import HINT
-from server.upstreams.catalog.lock_file import COMMAND
 from server.upstreams.catalog.suspicious_tools import labels_of
 from server.upstreams.connections.connection import WAYS_TO_AUTHENTICATE, Upstream, UpstreamState
 from server.upstreams.session.list_reader import TOOLS, omission_messages
@@ -192,7 +191,7 @@ async def check_files(app: App, findings: Findings) -> None:
         findings.ok("settings", "no file; every key has its default value")
     lock = app.pool.catalog.lock
     if lock is not None and lock.problem:
-        remedy = f"restore it, or write it again: {COMMAND}"
+        remedy = f"restore it, or write it again: {lock.command}"
         text = f"{lock.path} cannot be used, so no upstream tool is offered: {lock.problem}"
         findings.broken("lock file", text, remedy)
     elif lock is not None:
@@ -356,7 +355,8 @@ async def _check_upstream(app: App, upstream: Upstream, findings: Findings) -> N
                 await other_upstream.known.wait()
     if upstream.live_session is not None:
         unapproved = unapproved_text(pool.catalog.standings(upstream.alias))
-        lock_note = f" ({unapproved}: {COMMAND} --diff)" if unapproved else ""
+        lock = pool.catalog.lock
+        lock_note = f" ({unapproved}: {lock.command} --diff)" if unapproved and lock is not None else ""
         text = f"connected in {duration}, {published_tools(app, upstream.alias)}{lock_note}"
         for kind, omissions in upstream.offer.omissions.items():
             if omissions:

@@ -51,11 +51,12 @@ def lock(report: SettingsReport, action: LockAction, names: Sequence[str], *, as
     """
     if report.lock is None:
         raise CommandFailure(f"there is no home folder, so there is no place for {LOCK_NAME}. Use --config FILE.")
-    source, lock_file = report.lock, read_lock(report.lock)
+    source, lock_file = report.lock, read_lock(report.lock, report.command_options)
     if action != "write" or names:
         if lock_file is None or lock_file.problem:
             problem = "does not exist" if lock_file is None else f"cannot be used: {lock_file.problem}"
-            note(f"{visible_line(source.path)} {problem}. {COMMAND} writes a new one, with all current tools.")
+            command = f"{COMMAND}{report.command_options}"
+            note(f"{visible_line(source.path)} {problem}. {command} writes a new one, with all current tools.")
             return EXIT_USAGE
     elif source.problem:
         message = f"{visible_line(source.path)}: {source.problem}, so it was left unchanged"

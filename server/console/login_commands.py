@@ -60,7 +60,14 @@ def log_in(report: SettingsReport, alias: str, principal: str, *, opens_browser:
             problem = f"all clients share this server's login (mcpServers.{alias}.oauth.shared). Omit --as."
         raise UsageError(f"--as does not apply: {problem}")
     quiet_log(report.settings.log.level)
-    only = replace(report, entries=tuple(candidate for candidate in report.entries if candidate.alias == alias))
+    # The others stay in the settings, so that rules about their tools cause no warnings.
+    only = replace(
+        report,
+        entries=tuple(
+            candidate if candidate.alias == alias else replace(candidate, left_out="This command does not need it.")
+            for candidate in report.entries
+        ),
+    )
     replica = _replica(report)
     return run_in_app(only, lambda app: _log_in(app, alias, principal, opens_browser=opens_browser), replica)
 

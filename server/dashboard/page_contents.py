@@ -11,6 +11,7 @@ from typing import Any
 
 from server.administration.log import HISTORY
 from server.administration.server_controls import RunningServer
+from server.clients.client_request import principal_in
 from server.requests.recent_calls import RecordedCall
 from server.settings.section_model import dotted
 from server.settings.settings_display import as_text, shown_value
@@ -62,6 +63,11 @@ def _is_whole(parts: QuestionParts) -> bool:
     return len(parts.block) <= MAX_BLOCK_CHARS and (parts.language == "diff" or not parts.is_cut)
 
 
+def _sender(client: str, principal: str) -> str:
+    """Return a client's name and, if it has a token, the principal, as `coretools-mcp status` does."""
+    return f"{client or 'a client without a name'} of {visible_line(principal)}" if principal else client
+
+
 def questions(running_server: RunningServer) -> dict[str, Any]:
     """Return the open questions, each with the whole action, the reason, and the possible answers."""
     entries: list[dict[str, Any]] = []
@@ -72,7 +78,7 @@ def questions(running_server: RunningServer) -> dict[str, Any]:
         entries.append(
             {
                 "id": pending.id,
-                "client": pending.client,
+                "client": _sender(pending.client, principal_in(pending.client_key)),
                 "asked": _clock(pending.asked_at),
                 "seconds_left": max(0, round(pending.seconds_left)),
                 "action": question.description,
@@ -97,7 +103,7 @@ def calls(latest: Sequence[RecordedCall]) -> dict[str, Any]:
         "calls": [
             {
                 "at": _clock(call.began),
-                "client": call.client,
+                "client": _sender(call.client, call.principal),
                 "tool": call.tool,
                 "arguments": call.arguments(),
                 "outcome": call.outcome,

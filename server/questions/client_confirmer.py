@@ -147,7 +147,8 @@ class ClientConfirmer:
             decider = consent.decider(ctx)
             if decider == "page" and not is_of_model:
                 with ctx.outbound.person_is_asked():
-                    return await consent.pending.ask(question, ctx.connection.client_name, ctx.report_progress)
+                    sender = ctx.connection.client_name, self.client_key
+                    return await consent.pending.ask(question, *sender, ctx.report_progress)
             # The client's own dialog can allow a call, but cannot answer a question from the model.
             if decider == "client":
                 way_out = (
@@ -227,6 +228,7 @@ class PendingQuestion:
 
     question: Question
     client: str  # the client's name and version
+    client_key: str  # the same as `ClientState.key`
     scope: anyio.CancelScope  # the scope of the wait, whose deadline is the time limit for the answer
     id: str = field(default_factory=lambda: secrets.token_urlsafe(16))
     asked_at: float = field(default_factory=time.time)  # seconds since the epoch
@@ -246,11 +248,11 @@ class PendingQuestions:
         self._waiting: dict[str, PendingQuestion] = {}
         self.on_change: Callable[[], None] = lambda: None  # called when a question is added or removed
 
-    async def ask(self, question: Question, client: str, progress: Progress) -> Answer | Unavailable:
+    async def ask(self, question: Question, client: str, client_key: str, progress: Progress) -> Answer | Unavailable:
         """Tell the client how to answer the question, then wait for the answer. A timeout counts as a denial."""
         if len(self._waiting) >= MAX_WAITING:
             return TOO_MANY
-        pending = PendingQuestion(question, client, anyio.move_on_after(self._seconds))
+        pending = PendingQuestion(question, client, client_key, anyio.move_on_after(self._seconds))
         self._waiting[pending.id] = pending
         self.on_change()
         try:

@@ -12,6 +12,7 @@ from functools import partial
 from itertools import islice
 from typing import Any
 
+from server.clients.client_request import principal_of
 from server.protocol.json_rpc import as_list, as_mapping
 from server.protocol.request_table import CallNext, RequestContext
 from server.requests.wire_results import ERROR_KEY
@@ -26,6 +27,7 @@ MAX_CHECKED_CHARS = 4 * MAX_SUMMARY_CHARS  # how many characters of the argument
 @dataclass(slots=True, eq=False)
 class RecordedCall:
     client: str  # the client's name and version
+    principal: str = ""  # the principal of the client's token, if it has one
     tool: str = ""
     raw_arguments: Any = None  # the beginning of its arguments
     began: float = field(default_factory=time.time)  # seconds since the epoch
@@ -61,7 +63,8 @@ class RecentCalls:
     async def __call__(self, ctx: RequestContext, call_next: CallNext) -> Any:
         if ctx.method != "tools/call":
             return await call_next(ctx)
-        call = RecordedCall(ctx.connection.client_name)
+        principal = None if ctx.http_request is None else principal_of(ctx.http_request)
+        call = RecordedCall(ctx.connection.client_name, "" if principal is None else principal.unique_name)
         self.calls.append(call)
         self._show(call, as_mapping(ctx.params))
         _SHOW.set(partial(self._show, call))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
 import sys
 from collections.abc import Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field
@@ -48,6 +49,7 @@ from server.settings.settings_files import (
 from server.settings.tool_models import AgentSettings
 from server.settings.upstream_entries import UpstreamEntry, own_options, resolve_entries
 from server.settings.variable_expansion import HINT, SourceOf, VariableExpander
+from tools.contract.display import visible_line
 from tools.web.search_settings import SEARCH_VARIABLES
 
 MAX_LOCK_BYTES = 16 << 20  # a lock file with ten thousand tools takes less than six million bytes
@@ -113,6 +115,15 @@ class SettingsReport:
         """The real path of the server's private folder for state, whether or not it exists."""
         folder = state_folder(self.inputs.environ) if self.inputs is not None else None
         return os.path.realpath(folder) if folder is not None else None
+
+    @property
+    def command_options(self) -> str:
+        """The options with which a terminal command uses the same settings files, each after a space."""
+        inputs = self.inputs
+        options = "" if inputs is None or inputs.cli is None else f" --settings {inputs.cli}"
+        for file in () if inputs is None else inputs.config_files:
+            options += f" --config {shlex.quote(visible_line(os.path.abspath(file)))}"
+        return options
 
     @property
     def upstreams(self) -> Mapping[str, UpstreamSettings]:

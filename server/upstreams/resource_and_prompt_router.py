@@ -8,8 +8,6 @@ from __future__ import annotations
 
 import json
 import logging
-import os
-import shlex
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
@@ -148,10 +146,7 @@ def _login_options(
     settings, folder = report.settings, report.state_folder
     if folder is None and not replica.shares_secrets:
         return None
-    is_network, inputs = served_over == "network", report.inputs
-    options = "" if inputs is None or inputs.cli is None else f" --settings {inputs.cli}"
-    for file in () if inputs is None else inputs.config_files:
-        options += f" --config {shlex.quote(visible_line(os.path.abspath(file)))}"
+    is_network = served_over == "network"
     pages, public_url = None, settings.http.public_url
     if is_network and public_url is not None:
         from server.upstreams.login.connect_pages import ConnectPages  # noqa: PLC0415 - rarely needed
@@ -162,7 +157,7 @@ def _login_options(
         folder,
         settings.proxy.token_storage,
         settings.proxy.login_port,
-        options,
+        report.command_options,
         has_principals=is_network and (len(settings.http.tokens) > 1 or settings.http.oauth.is_given),
         is_local=not is_network or settings.http.is_loopback,
         pages=pages,
@@ -197,7 +192,8 @@ class ResourceAndPromptRouter:
             waits_again="first_list_wait" in settings.proxy.model_fields_set,
         )
         self.pool.written = report.written
-        lock = read_lock(report.lock)
+        lock = read_lock(report.lock, report.command_options)
+        self.pool.catalog.command_options = report.command_options
         self.pool.catalog.use_lock(lock)
         if dependencies.replica.shares_secrets:
             from server.upstreams.catalog.shared_approvals import SharedApprovals  # noqa: PLC0415 - needed only with replicas

@@ -34,10 +34,12 @@ from server.settings.load import why_no_dashboard
 from server.settings.settings_files import LOCK_NAME
 from server.upstreams.catalog.lock_file import lock_text, parse_lock
 from server.upstreams.catalog.upstream_tool import DiscoveredMCPTool, ToolRecord
+from tests.background_servers import background_server
 from tests.chromium import chromium_browser
 from tests.fork_server import forked
-from tests.harness import HANDSHAKE, MODERN, PEERS, speaking, stdio_upstream, write_config
-from tests.running_servers import ask, runtime_folder, served, status_of
+from tests.harness import HANDSHAKE, MODERN, PEERS, command_line, speaking, stdio_upstream, write_config
+from tests.interaction.relay.clients import http_transport
+from tests.running_servers import ask, runtime_folder, served, sockets, status_of
 from tests.unit.test_large_lists import turns_during
 from tests.unit.test_tool_catalog import unreachable
 from tests.waiting import CEILING, pause, until
@@ -246,6 +248,27 @@ async def test_a_question_that_nobody_answers_in_time_is_a_refusal_that_names_th
     assert "coretools-mcp dashboard" in text_of(result)
     assert any("coretools-mcp dashboard" in (message or "") for message in messages)
     assert (root / "a.py").read_text() == "print('hello')\n"
+
+
+@pytest.mark.requirement("dashboard.answers")
+async def test_a_question_and_the_list_of_calls_name_the_token_of_a_client(runtime: Path, root: Path) -> None:
+    token = "a" * 24
+    config = write_config(root.parent, {**ASKS_AT_PAGE, "http": {"tokens": {"ada": {"env": "ADA"}}}})
+    serve = command_line("--transport", "http", "--port", "0", "--workspace", str(root), "--config", str(config))
+    with background_server(
+        ["env", f"XDG_RUNTIME_DIR={runtime}", f"ADA={token}", *serve], r"serving MCP at (http://\S+?),"
+    ) as url:
+        await until(lambda: sockets(runtime))
+        async with (
+            speaking(HANDSHAKE, http_transport(f"{url}/mcp", token)) as client,
+            signed_in(await link_of(runtime, root)) as browser,
+        ):
+            async with asking(client, "edit", EDIT):
+                await question_on(browser)
+                page = (await browser.get("/")).text
+                await answered(browser, "deny")
+            assert re.search(r"Asked by \S+ \S+ of ada at", page)
+            assert re.search(r'data-label="Client">\S+ \S+ of ada<', (await browser.get("/calls")).text)
 
 
 @pytest.mark.requirement("dashboard.answers")

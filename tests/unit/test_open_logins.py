@@ -22,7 +22,7 @@ from server.upstreams.connections.connection import LoginNeededError
 from server.upstreams.connections.pool import LoginOptions, UpstreamPool
 from server.upstreams.login.connect_pages import ConnectPages
 from server.upstreams.login.login_storage import FileLogins, TokenStore
-from server.upstreams.login.upstream_login import Login, LoginAttempt
+from server.upstreams.login.upstream_login import LOGIN_SECONDS, Login, LoginAttempt
 from server.upstreams.relay.login_questions import LoginQuestions
 from server.upstreams.wire.json_rpc_channel import LoginError
 from tests.pools import refuse_calls
@@ -30,7 +30,7 @@ from tests.scripted_issuer import METADATA, ScriptedIssuer, scripted_issuer
 from tests.unit.test_token_store import LOGIN
 from tests.waiting import CEILING, until
 from tools.call.tool_registry import ToolRegistry
-from tools.contract.tool_errors import ExhaustedError
+from tools.contract.tool_errors import ExhaustedError, ToolError
 
 pytestmark = pytest.mark.anyio
 
@@ -148,6 +148,24 @@ async def test_a_call_that_cannot_begin_a_login_for_lack_of_threads_gets_an_erro
     async with anyio.create_task_group() as tasks:
         with pytest.raises(ExhaustedError, match="there are no threads"):
             await questions.ask(error, exchange, tasks, str)
+
+
+@pytest.mark.requirement("login.live")
+async def test_a_person_who_gets_the_address_of_an_open_login_has_the_whole_time(
+    issuer: ScriptedIssuer, tmp_path: Path
+) -> None:
+    pages = ConnectPages("http://127.0.0.1:1")
+    login = login_at(issuer, FileLogins(TokenStore(str(tmp_path))))
+    questions = LoginQuestions(1, LoginOptions(lone_replica(), str(tmp_path), pages=pages))
+    exchange = Exchange(cast("Outbound", None), {}, "2025-11-25", {}, "", None)  # no message is sent to its client
+    with anyio.fail_after(CEILING):
+        async with open_attempt(login) as attempt:
+            await until(lambda: attempt.wait.deadline < float("inf"))
+            attempt.wait.deadline = anyio.current_time() + CEILING
+            async with anyio.create_task_group() as tasks:
+                with pytest.raises(ToolError, match="/connect/"):
+                    await questions.ask(LoginNeededError(login), exchange, tasks, str)
+            assert attempt.wait.deadline > anyio.current_time() + LOGIN_SECONDS - CEILING
 
 
 @pytest.mark.requirement("login.connect-again")

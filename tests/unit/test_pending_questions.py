@@ -25,7 +25,7 @@ async def note(progress: float, total: float | None = None, message: str | None 
 
 
 async def ask(questions: PendingQuestions, answers: list[Answer | Unavailable]) -> None:
-    answers.append(await questions.ask(QUESTION, "client", note))
+    answers.append(await questions.ask(QUESTION, "client", "", note))
 
 
 async def test_no_more_questions_are_asked_above_the_limit(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -36,7 +36,7 @@ async def test_no_more_questions_are_asked_above_the_limit(monkeypatch: pytest.M
             calls.start_soon(ask, questions, answers)
         await until(lambda: len(questions.all()) == 2)
         monkeypatch.setattr(client_confirmer, "MAX_WAITING", 1)
-        assert await questions.ask(QUESTION, "client", note) is TOO_MANY
+        assert await questions.ask(QUESTION, "client", "", note) is TOO_MANY
         first, second = questions.all()
         for pending, decision in ((first, Decision.ONCE), (second, Decision.DENY)):
             assert questions.find(pending.id) is pending

@@ -9,7 +9,9 @@ from typing import Any
 import anyio
 import pytest
 
+from server.protocol.json_rpc import Json
 from server.settings import UpstreamSettings
+from server.upstreams.catalog import upstream_tool
 from server.upstreams.catalog.lock_file import Lock, server_entry
 from server.upstreams.catalog.tool_catalog import ToolCatalog
 from server.upstreams.catalog.upstream_tool import (
@@ -22,6 +24,7 @@ from server.upstreams.catalog.upstream_tool import (
 from tools.builtin.all_tools import builtin_tools
 from tools.call.base_tool import ToolContext
 from tools.call.tool_registry import ToolRegistry
+from tools.contract.confirmation import McpConfirmation
 from tools.contract.tool_errors import ToolNotRegisteredError
 from tools.contract.tool_results import ToolResult
 
@@ -210,6 +213,28 @@ def test_the_history_keeps_all_current_tools_and_the_latest_of_the_others() -> N
     assert all(definitions.record("a", name).current_digest == "1" for name in larger)
     with pytest.raises(KeyError):
         definitions.record("a", "second")
+
+
+@pytest.mark.requirement("proxy.changed_tools")
+@pytest.mark.parametrize("is_kept", [True, False])
+def test_a_question_about_a_changed_tool_shows_each_version_from_where_they_differ(
+    is_kept: bool, monkeypatch: pytest.MonkeyPatch, context: ToolContext
+) -> None:
+    monkeypatch.setattr(upstream_tool, "MAX_KEPT_CHARS", 1_000_000 if is_kept else 5)
+    catalog, registry = catalog_of({"a": entry()}, built_in=False)
+    long = "x" * 10_000
+    for text in (f"{long}old{long}", f"{long}new{long}"):
+        catalog.set_listed("a", [{"name": "t", "description": text, "inputSchema": {}}], unreachable)
+    details = anyio.run(registry.get_tool("a__t").should_confirm_execute, Json(), context)
+    assert isinstance(details, McpConfirmation)
+    if is_kept:
+        assert ("xxold" in details.changes, "xxnew" in details.changes) == (True, True)
+        assert "[characters 9,901 to 13,900 of 20,003]" in details.changes
+        assert "inputSchema" not in details.changes
+    else:
+        assert "Its description before:\n  (no longer known)" in details.changes
+        assert "Its inputSchema now:\n  {}" in details.changes
+    assert len(details.changes) < 10_000
 
 
 @pytest.mark.requirement("lock.cost")

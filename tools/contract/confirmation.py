@@ -57,6 +57,7 @@ class McpConfirmation(_Details):
     server_name: str  # the upstream's alias in this server's configuration
     tool_name: str  # the tool's name on the upstream server
     arguments: Mapping[str, Any]
+    changes: str = ""  # what the server has changed about the tool, if that is why the question is asked
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -10,6 +10,7 @@ import json
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from itertools import chain
 
 from tools.contract.command_views import CommandView, Network, ViewKind
 from tools.contract.confirmation import (
@@ -214,8 +215,11 @@ def question_parts(details: ConfirmationDetails) -> QuestionParts:
         case McpConfirmation():
             tool = f"Server: {visible_line(details.server_name)}, tool: {visible_line(details.tool_name)}"
             encoder = json.JSONEncoder(indent=2, ensure_ascii=False, default=str)
-            arguments, is_cut = _join_limited(encoder.iterencode(dict(details.arguments)))
-            return QuestionParts((tool,), without_gaps(arguments), "json", is_cut)
+            pieces = encoder.iterencode(dict(details.arguments))
+            if details.changes:
+                pieces = chain([details.changes, "\nThe arguments of this call: "], pieces)
+            block, is_cut = _join_limited(pieces)
+            return QuestionParts((tool,), without_gaps(block), "text" if details.changes else "json", is_cut)
         case InfoConfirmation():
             prompt, is_cut = _join_limited([details.prompt])
             return QuestionParts(block=without_gaps(prompt), language="text", is_cut=is_cut)

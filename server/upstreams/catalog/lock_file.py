@@ -213,9 +213,14 @@ class Lock:
     servers: Mapping[str, Json] = field(default_factory=dict[str, Json])
     problem: str = ""  # why the file cannot be used, as the end of a sentence
     digest: str = ""  # digest of a valid file's content
+    options: str = field(default="", compare=False)  # the options with which the command uses this file
 
     def tool(self, alias: str, name: str) -> Json | None:
         return as_mapping(as_mapping(self.servers.get(alias)).get("tools")).get(name)
+
+    @property
+    def command(self) -> str:
+        return f"{COMMAND}{self.options}"
 
     @property
     def why_closed(self) -> str:
@@ -225,7 +230,7 @@ class Lock:
         return (
             f"{LOCK_NAME}, next to the settings, lists the approved tools of other servers, but cannot be used: "
             f"{self.problem}. So no tools from other servers are offered. Ask the user to restore the file, or to "
-            f"write it again with `{COMMAND}` in a terminal."
+            f"write it again with `{self.command}` in a terminal."
         )
 
 
@@ -267,17 +272,20 @@ def block_of(
     return ToolBlock(definition, visible_definition, entry, standing, lock.why_closed, version)
 
 
-def read_lock(source: LockContent | None) -> Lock | None:
-    """Parse the content of a lock file, or return `None` if there is no file. Slow for large files."""
+def read_lock(source: LockContent | None, options: str = "") -> Lock | None:
+    """Parse the content of a lock file, or return `None` if there is no file. Slow for large files.
+
+    `options` are the command-line options with which `coretools-mcp lock` uses this file.
+    """
     if source is None or (source.content is None and not source.problem):
         return None
     if source.content is None:
-        return Lock(source.path, problem=source.problem)
+        return Lock(source.path, problem=source.problem, options=options)
     try:
         digest = hashlib.sha256(source.content).hexdigest()
-        return Lock(source.path, parse_lock(source.content), digest=digest)
+        return Lock(source.path, parse_lock(source.content), digest=digest, options=options)
     except ValueError as error:
-        return Lock(source.path, problem=str(error))
+        return Lock(source.path, problem=str(error), options=options)
 
 
 def parse_lock(content: bytes) -> dict[str, Json]:

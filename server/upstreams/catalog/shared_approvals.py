@@ -20,7 +20,7 @@ from server.settings.settings_files import LOCK_NAME
 from server.store.replica import Replica
 from server.store.sealing import SealedRow, SealedRows
 from server.store.shared_store import ABSENT, StoreUnavailableError
-from server.upstreams.catalog.lock_file import COMMAND, Lock, lock_text, parse_lock, with_approved
+from server.upstreams.catalog.lock_file import Lock, lock_text, parse_lock, with_approved
 from tools.contract.tool_errors import ToolError, ToolErrorType
 
 logger = logging.getLogger(__name__)
@@ -98,7 +98,7 @@ class SharedApprovals:
             raise ToolError(
                 ToolErrorType.FILE_WRITE_FAILURE,
                 f"The approval does not count, because the approvals in the store would exceed their size limit. The "
-                f"operator must write {LOCK_NAME} again, with `{COMMAND}`.",
+                f"operator must write {LOCK_NAME} again, with `{lock.command}`.",
             ) from None
         finally:
             self._refresh_needed.set()  # after a cancellation or a lost reply, the row may have been written

@@ -93,6 +93,7 @@ class ToolCatalog:
         self.lock: Lock | None = None  # see `use_lock`; `None` approves everything
         self.write_approval: Callable[[Lock, str, Mapping[str, Json]], Awaitable[None]] | None = None
         """Stores approvals of a server's tools in addition to those in the `Lock`, and checks all tools again."""
+        self.command_options = ""  # the options with which terminal commands use the same settings
         self.approves_in_file = True  # whether approvals go into the lock file, not into the store
         # By alias and name, the `ToolBlock.standing` that was last logged
         self._logged_standings: dict[str, dict[str, str]] = {}
@@ -197,7 +198,9 @@ class ToolCatalog:
         is_first = previous_listing is not None and previous_listing.is_stored
         # The lock file does not contain this server's own login tool.
         self._prepared[alias] = {} if is_ours else {**self._prepared.get(alias, {}), **prepared_tools}
-        self._history.note(alias, {name: tool.digest for name, tool in prepared_tools.items()}, is_first=is_first)
+        digests = {name: tool.digest for name, tool in prepared_tools.items()}
+        earlier = None if previous_listing is None else previous_listing.definitions
+        self._history.note(alias, digests, earlier, is_first=is_first)
         blocks = {} if self.lock is None or is_ours else self._blocks_of(alias, prepared_tools)
         for name in prepared_tools:
             self._history.record(alias, name).is_blocked = name in blocks
@@ -329,7 +332,7 @@ class ToolCatalog:
                         if not (is_same and isinstance(tool, BlockedMCPTool) and tool.block is block):
                             tool = BlockedMCPTool(
                                 *(alias, exposed_name, block, bare_name, self._approve, self.is_blocked_as),
-                                in_file=self.approves_in_file,
+                                options=self.command_options if self.approves_in_file else None,
                             )
                     elif tool is None or not (is_same and tool.is_of(definition, call, record, trusted=is_trusted)):
                         tool = DiscoveredMCPTool(
@@ -376,6 +379,7 @@ class ToolCatalog:
             logger.warning("%s", hidden_name, extra={"upstream": hidden_name.origin.alias})
         if len(new_hidden_names) > MAX_LOGGED_NAMES:
             logger.warning(
-                "further names are taken (%d); run coretools-mcp tools to list them",
+                "further names are taken (%d); run coretools-mcp tools%s to list them",
                 len(new_hidden_names) - MAX_LOGGED_NAMES,
+                self.command_options,
             )

@@ -14,6 +14,7 @@ import logging
 import re
 import shlex
 import textwrap
+from collections import Counter
 from collections.abc import Awaitable, Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal, cast
@@ -37,6 +38,7 @@ logger = logging.getLogger(__name__)
 
 MAX_LOGGED_NAMES = 20  # maximum number of changed or hidden tools that the log names per list change
 
+MAX_KEPT_CHARS = 2_000_000  # how much of the first versions of changed tools is kept in this run, per upstream
 MAX_REMEMBERED = 10_000  # maximum number of remembered tools per upstream; listed tools are always remembered
 FLAT_KEY = "ui/resourceUri"  # the `_meta` key of an app's URI in a draft of the extension
 
@@ -51,6 +53,8 @@ class ToolRecord:
     # The current digest; empty after the operator has changed the server's entry, `_FORGOTTEN` for a forgotten tool
     current_digest: str
     is_blocked: bool = False  # whether the lock file blocks the tool
+    # The first version's watched fields, as texts, if the tool has changed since; `None` if they are not known
+    first_texts: Mapping[str, str] | None = None
     # Pairs of a client's key and a digest that the person behind that client agreed to
     consents: set[tuple[str, str]] = field(default_factory=set[tuple[str, str]])
 
@@ -65,9 +69,17 @@ class ToolHistory:
     def __init__(self) -> None:
         self._records: dict[str, dict[str, ToolRecord]] = {}  # by alias and name; the most recently listed are last
         self._forgetful: set[str] = set()  # upstreams with forgotten tools
+        self._kept_chars = Counter[str]()  # by alias: the length of all `first_texts` so far
 
-    def note(self, alias: str, digests: Mapping[str, str], *, is_first: bool = False) -> None:
-        """Record each tool that an upstream lists, with its digest, and log changes.
+    def note(
+        self,
+        alias: str,
+        digests: Mapping[str, str],
+        earlier: Mapping[str, Mapping[str, Any]] | None = None,
+        *,
+        is_first: bool = False,
+    ) -> None:
+        """Record each tool that an upstream lists, with its digest, and log changes; `earlier` is the list before.
 
         If `is_first` is true, the list is the first one of this run. Differences from the list of the last run then do
         not count as changes.
@@ -85,6 +97,8 @@ class ToolHistory:
             if record is None:
                 record = ToolRecord("" if alias in self._forgetful else digest, digest)
             elif record.current_digest != digest:
+                if record.current_digest == record.first_digest:
+                    record.first_texts = self._texts_to_keep(alias, (earlier or {}).get(name))
                 record.current_digest = digest
                 changed_names.append(name)
             listed_records[name] = record
@@ -108,6 +122,13 @@ class ToolHistory:
         if len(changed_names) > MAX_LOGGED_NAMES:
             log.warning("upstream %s has changed further tools (%d)", alias, len(changed_names) - MAX_LOGGED_NAMES)
 
+    def _texts_to_keep(self, alias: str, definition: Mapping[str, Any] | None) -> dict[str, str] | None:
+        if definition is None:
+            return None
+        texts = _watched_texts(definition)
+        self._kept_chars[alias] += sum(map(len, texts.values()))
+        return texts if self._kept_chars[alias] <= MAX_KEPT_CHARS else None
+
     def record(self, alias: str, name: str) -> ToolRecord:
         return self._records[alias][name]
 
@@ -116,6 +137,7 @@ class ToolHistory:
         for record in self._records.pop(alias, {}).values():
             record.current_digest = ""
         self._forgetful.discard(alias)
+        del self._kept_chars[alias]
 
 
 def digest_of(definition: Mapping[str, Any]) -> str:
@@ -123,9 +145,29 @@ def digest_of(definition: Mapping[str, Any]) -> str:
     return hashlib.sha256(json.dumps(watched_fields, sort_keys=True).encode()).hexdigest()
 
 
+def _watched_texts(definition: Mapping[str, Any]) -> dict[str, str]:
+    values = {key: definition[key] for key in WATCHED if key in definition}
+    return {
+        key: value if isinstance(value, str) else json.dumps(value, indent=1, ensure_ascii=False)
+        for key, value in values.items()
+    }
+
+
+def _excerpt(text: str, other: str) -> str:
+    """Return a text, indented, or the part of a long text that begins where it differs from the other one."""
+    if len(text) > MAX_CHANGED_CHARS:
+        common = sum(1 for _ in itertools.takewhile(lambda pair: pair[0] == pair[1], zip(text, other, strict=False)))
+        start = max(common - DIFFERENCE_CONTEXT_CHARS, 0)
+        place = f"characters {start + 1:,} to {min(start + MAX_CHANGED_CHARS, len(text)):,} of {len(text):,}"
+        text = f"[{place}] {text[start : start + MAX_CHANGED_CHARS]}"
+    return textwrap.indent(text, "  ")  # so that no line looks like a heading
+
+
 CLAIMED_KEY = "coretools-mcp/claimedAnnotations"
 """The `_meta` key under which an untrusted upstream's own annotations are published."""
 
+MAX_CHANGED_CHARS = 4_000  # how much of each version of a changed field a question shows
+DIFFERENCE_CONTEXT_CHARS = 100  # how much of the text before the first difference it shows, if the text is longer
 MAX_DATA_CHARS = 100  # how much of an icon's `data:` address a person sees before an approval
 # The fields of a tool that have their own headings in the text that a person sees before an approval
 _SHOWN_SEPARATELY = frozenset({"name", "description", "inputSchema", "outputSchema", "annotations"})
@@ -293,6 +335,18 @@ class DiscoveredMCPTool(BaseTool[Arguments]):
             f"the server {self.alias} has changed this tool (its description or its schema) since it was first listed"
         )
 
+    @property
+    def _changes(self) -> str:
+        """What the upstream has changed: each watched field, before and now, for the person who is asked again."""
+        before, now = None if self._record is None else self._record.first_texts, _watched_texts(self.definition)
+        parts: list[str] = []
+        for key in WATCHED:
+            old = "(no longer known)" if before is None else before.get(key, "(none)")
+            new = now.get(key, "(none)")
+            if old != new and (key in now or before is not None):
+                parts += [f"Its {key} before:", _excerpt(old, new), f"Its {key} now:", _excerpt(new, old)]
+        return "\n".join(parts)
+
     def record_consent(self, client_key: str) -> None:
         """Record consent to exactly this version, even if the upstream has changed the tool since.
 
@@ -311,13 +365,15 @@ class DiscoveredMCPTool(BaseTool[Arguments]):
         return f"the server {self.alias} has changed this tool in the meantime (its description or its schema)"
 
     async def should_confirm_execute(self, params: Arguments, context: ToolContext) -> ConfirmationDetails | None:
-        if self._trusted and not self.why_asked_again(context.client.key):
+        is_asked_again = self.why_asked_again(context.client.key) != ""
+        if self._trusted and not is_asked_again:
             return None
         return McpConfirmation(
             title=f"Confirm a call to the MCP server {self.alias}",
             server_name=self.alias,
             tool_name=self.upstream_name,
             arguments=params,
+            changes=self._changes if is_asked_again else "",
         )
 
     async def execute(self, params: Arguments, context: ToolContext) -> ToolResult:
@@ -336,8 +392,8 @@ class BlockedMCPTool(DiscoveredMCPTool):
     Args:
         approve: Approves the tool as it was shown; called instead of the upstream.
         is_current: Returns whether the tool is still blocked for the same reason.
-        in_file: Whether approvals go into the lock file. If they go into the store, the command that writes
-            approvals to the file is not suggested, because a change to the file invalidates the approvals in the store.
+        options: The options with which `coretools-mcp lock` uses the lock file. `None` if approvals go into the store:
+            a change to the file invalidates them, so the command is not suggested.
     """
 
     def __init__(
@@ -349,13 +405,13 @@ class BlockedMCPTool(DiscoveredMCPTool):
         approve: UpstreamCall,
         is_current: Callable[[str, str, str], bool],
         *,
-        in_file: bool = True,
+        options: str | None = "",
     ) -> None:
         super().__init__(alias, exposed_name, block.definition, trusted=False, call=approve, bare_name=bare_name)
         self.block = block
         self.version = block.version
         self._is_current = is_current
-        self._in_file = in_file
+        self._options = options
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, BlockedMCPTool) and self.version == other.version and super().__eq__(other)
@@ -386,11 +442,13 @@ class BlockedMCPTool(DiscoveredMCPTool):
         del params, context
         if self.block.lock_problem:
             raise ToolError(ToolErrorType.UPSTREAM_UNAVAILABLE, self.block.lock_problem)
-        command = f"with `{COMMAND} --approve {shlex.quote(self.name)}` in a terminal, or " if self._in_file else ""
+        command = f"{COMMAND} --approve {shlex.quote(self.name)}{self._options}"
+        ways = "on the dashboard (`coretools-mcp dashboard`), but nowhere else."
+        ways = f"with `{command}` in a terminal, or {ways}" if self._options is not None else ways
         return ApprovalConfirmation(
             title=f"Approve a tool of the MCP server {self.alias}",
             prompt=self.words,
-            way_out=f"The user can approve it {command}on the dashboard (`coretools-mcp dashboard`), but nowhere else.",
+            way_out=f"The user can approve it {ways}",
         )
 
     @property

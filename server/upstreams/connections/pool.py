@@ -200,7 +200,8 @@ class UpstreamPool:
 
     async def _approve(self, lock: Lock, alias: str, tools: Mapping[str, Json]) -> None:
         if self.approvals is None:
-            await self.use_lock(await THREADS.run(partial(write_approved, lock.path, alias, tools)))
+            new_lock = await THREADS.run(partial(write_approved, lock.path, alias, tools))
+            await self.use_lock(replace(new_lock, options=lock.options))
         else:
             await self.approvals.approve(lock, alias, tools)
 

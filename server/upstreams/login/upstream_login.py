@@ -90,8 +90,10 @@ class LoginAttempt:
     done: anyio.Event = field(default_factory=anyio.Event)
     problem: str = "this server has exited"  # why the login failed, once it is done; empty on success
     is_forgotten: bool = False  # whether the login failed because the authorization server has forgotten this client
-    questions: int = 0  # how many calls are asking a person to log in, or waiting for the login after consent
-    question_url: str = ""  # the address in the latest question
+    # For each call that asks a person to log in, or waits for the login after consent: the client's connection (`None`
+    # in the 2026-07-28 revision) and the address in the question
+    askers: list[tuple[object, str]] = field(default_factory=list[tuple[object, str]])
+    wait: anyio.CancelScope = field(default_factory=anyio.CancelScope)  # the wait for the redirect
     ended_at: float | None = None  # when the attempt finished, by the monotonic clock
     scope: anyio.CancelScope = field(default_factory=anyio.CancelScope)
 
@@ -101,6 +103,10 @@ class LoginAttempt:
         is_stale = self.ended_at is not None and time.monotonic() > self.ended_at + LOGIN_SECONDS
         has_failed = self.done.is_set() and bool(self.problem)
         return is_stale or (has_failed and self.redirect.login == newer.redirect.login)
+
+    def wait_longer(self) -> None:
+        """Give another person the whole time: the one who got the address first may have abandoned this login."""
+        self.wait.deadline = anyio.current_time() + LOGIN_SECONDS
 
     def give_up(self, reason: str = "it was given up") -> None:
         if not self.done.is_set():
@@ -422,7 +428,7 @@ class Login:
     ) -> str:
         """Wait for the redirect and redeem the code, or for another process's login. Returns the problem, if any."""
         try:
-            with anyio.fail_after(LOGIN_SECONDS):
+            with anyio.fail_after(LOGIN_SECONDS) as attempt.wait:
                 while not attempt.redirect.arrived.is_set():
                     with anyio.move_on_after(WATCH_SECONDS):
                         await attempt.redirect.arrived.wait()

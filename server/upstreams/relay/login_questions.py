@@ -54,7 +54,7 @@ class LoginQuestions:
         login, name = login_needed.login, str(exchange.carried.get("login", ""))
         action = as_mapping(as_mapping(exchange.params.get("inputResponses")).get(LOGIN_KEY)).get("action")
         if (attempt := self._attempts.get(name)) is not None:
-            await self._wait_until_done(login, attempt, action, exchange)
+            await self._wait_until_done(login, attempt, action, exchange, (exchange.connection, ""))
             return None
         if name and self.logins.replica.shares_secrets and action == "accept":
             # Another replica asked; a login through it is valid here too, but its failure may never be known here.
@@ -80,6 +80,7 @@ class LoginQuestions:
         is_full = attempt.name not in self._attempts and len(self._attempts) >= MAX_ATTEMPTS
         if exchange.is_modern and is_full and not has_pages:
             raise login_needed
+        attempt.wait_longer()
         address = attempt.current_address()
         if not can_show or (exchange.is_modern and is_full):  # the attempt stays open for the person who gets the link
             raise ToolError(
@@ -96,7 +97,7 @@ class LoginQuestions:
             self._attempts[attempt.name] = attempt
             request = {"method": "elicitation/create", "params": params}
             return input_required({LOGIN_KEY: request}, seal({"login": attempt.name}))
-        if attempt.questions and attempt.question_url == address:  # another call has already asked
+        if (exchange.connection, address) in attempt.askers:  # another call of this session has already asked
             await _wait_for(login, attempt, exchange)
         else:
             await self._ask_and_wait(login_needed, attempt, exchange, params)
@@ -106,19 +107,19 @@ class LoginQuestions:
         self, login_needed: LoginNeededError, attempt: LoginAttempt, exchange: Exchange, params: Json
     ) -> None:
         login, identity = login_needed.login, secrets.token_hex(12)
-        attempt.questions += 1
-        attempt.question_url = params["url"]
+        asker = (exchange.connection, params["url"])
+        attempt.askers.append(asker)
         try:
             answer = await exchange.ask("elicitation/create", {**params, "elicitationId": identity}, self.seconds)
         except NotAskedError:
             answer = None
         finally:
-            attempt.questions -= 1
+            attempt.askers.remove(asker)
         if answer is None:
             _abort_unless_needed(attempt)
             raise login_needed
         try:
-            await self._wait_until_done(login, attempt, answer.get("action"), exchange)
+            await self._wait_until_done(login, attempt, answer.get("action"), exchange, asker)
         finally:
             if attempt.done.is_set():
                 await exchange.notify("notifications/elicitation/complete", {"elicitationId": identity})
@@ -131,22 +132,24 @@ class LoginQuestions:
             f"{'on its own server' if page_hint else 'on this machine'}, for this MCP server only."
         )
 
-    async def _wait_until_done(self, login: Login, attempt: LoginAttempt, action: object, exchange: Exchange) -> None:
+    async def _wait_until_done(
+        self, login: Login, attempt: LoginAttempt, action: object, exchange: Exchange, asker: tuple[object, str]
+    ) -> None:
         if action != "accept" and not attempt.done.is_set():
             _abort_unless_needed(attempt)
             what_next = f"Continue without it, or ask them to run `{login.command}` in a terminal."
             raise ToolError(
                 ToolErrorType.EXECUTION_DENIED, f"The user did not log in to the server {login.alias}. {what_next}"
             )
-        attempt.questions += 1
+        attempt.askers.append(asker)
         try:
             await _wait_for(login, attempt, exchange)
         finally:
-            attempt.questions -= 1
+            attempt.askers.remove(asker)
 
 
 def _abort_unless_needed(attempt: LoginAttempt) -> None:
-    if not attempt.questions:  # otherwise another call is waiting for the login
+    if not attempt.askers:  # otherwise another call is waiting for the login
         attempt.give_up()
 
 

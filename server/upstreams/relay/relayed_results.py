@@ -363,7 +363,14 @@ def protocol_error(error: Json, alias: str = "", exchange: Exchange | None = Non
             if exchange is not None and exchange.can_be_asked("elicitation/create", link)
         ]
         data = {**as_mapping(data), "elicitations": links_to_open}
-    return MCPError(code, message if isinstance(message, str) else "", data)
+    return MCPError(code, _with_way_out(message, alias) if isinstance(message, str) else "", data)
+
+
+def _with_way_out(message: str, alias: str) -> str:
+    """Add to the SDK's error for a question that its revision cannot send, what lets the server ask."""
+    if alias and "no back-channel for server-initiated requests" in message:
+        message += f' To let the server ask, set "protocol": "legacy" in its entry (mcpServers.{alias}).'
+    return message
 
 
 def protocol_error_for(error: RelayError | ToolError | TimeoutError, alias: str, exchange: Exchange) -> MCPError:
@@ -381,7 +388,8 @@ def tool_error_for(error: RelayError | ToolError | TimeoutError, alias: str, cal
             return error
         case UpstreamError():
             answered_what = f"{error.method} with error" if error.method else "with error"
-            error_text = f"The server {alias} answered {answered_what} {error.code}: {error.error.get('message', '')}"
+            message = _with_way_out(str(error.error.get("message", "")), alias)
+            error_text = f"The server {alias} answered {answered_what} {error.code}: {message}"
             return ToolError(ToolErrorType.MCP_TOOL_ERROR, error_text)
         case NoAnswerError() | TimeoutError():
             message = (

@@ -176,6 +176,7 @@ class Scene:
         self.entry: dict[str, Any] = {"httpUrl": f"{upstream.base}/mcp", "trust": True}
         self.other_servers: dict[str, Any] = {}
         self.proxy: dict[str, Any] = {"loginPort": self.port}
+        self.allowed: list[str] = []  # the rules in `permissions.allow`
         self.principals: tuple[str, ...] = ()  # the names in `http.tokens`
         self.issuer: dict[str, Any] = {}  # `http.oauth`, the issuer whose tokens our server accepts
         self.http: dict[str, Any] = {}
@@ -193,6 +194,7 @@ class Scene:
         http = {"tokens": tokens, "oauth": self.issuer, **self.http}
         settings = {"mcpServers": servers, "proxy": self.proxy, "http": http}
         settings |= {"store": self.store} if self.store else {}
+        settings |= {"permissions": {"allow": self.allowed}} if self.allowed else {}
         return write_config(self._folder, settings)
 
     @property

@@ -60,6 +60,27 @@ async def test_each_of_two_people_logs_in_for_themselves_while_a_call_waits(
 
 
 @pytest.mark.requirement("login.connect")
+@pytest.mark.parametrize("revision", ERAS)
+async def test_another_session_gets_the_link_of_a_login_that_an_earlier_session_has_abandoned(
+    revision: str, scene: Scene, tmp_path: Path
+) -> None:
+    async with http_server(scene, tmp_path) as our_server:
+        gone, person = LinkCollector(), LinkCollector()
+        first_client = await our_server.client("ada", revision, elicitation_callback=gone.on_elicitation)
+        second_client = await our_server.client("ada", HANDSHAKE, elicitation_callback=person.on_elicitation)
+        results: list[types.CallToolResult] = []
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(record_call, scene, first_client, results)
+            await until(lambda: bool(gone.links))
+            for _ in range(2):
+                tasks.start_soon(record_call, scene, second_client, results)
+            await until(lambda: bool(person.links))
+            assert "You are logged in" in await log_in(person.links[0], our_server.base)
+        assert [text_of(result) for result in results] == ["hello"] * 3
+        assert gone.links == person.links, "both calls of the second session share one question"
+
+
+@pytest.mark.requirement("login.connect")
 async def test_the_page_tells_whose_login_it_is_and_runs_no_script(scene: Scene, tmp_path: Path) -> None:
     async with http_server(scene, tmp_path) as our_server:
         person, response = LinkCollector(), httpx2.Response(500)

@@ -16,7 +16,7 @@ import pytest
 from server.settings.server_models import OAuthSettings
 from server.upstreams.login.login_storage import FileLogins, TokenStore
 from server.upstreams.login.upstream_login import Login
-from tests.harness import text_of
+from tests.harness import stdio_upstream, text_of
 from tests.interaction.login.scene import ALIAS, ECHO, ERAS, HANDSHAKE, LOGIN, Scene, redirect_of
 from tests.waiting import CEILING, until
 
@@ -32,6 +32,15 @@ async def test_a_login_opens_one_browser_and_serves_every_server_that_comes_afte
             assert ECHO in await scene.tools(client)
             assert text_of(await scene.call(client)) == "hello"
     assert len(scene.tabs) == scene.server.registrations == scene.server.grants("authorization_code") == 1
+
+
+@pytest.mark.requirement("login.command")
+async def test_a_login_does_not_warn_about_rules_for_the_other_servers_in_the_settings(scene: Scene) -> None:
+    scene.other_servers, scene.allowed = {"mem": stdio_upstream()}, ["mcp__mem", "mcp__nobody"]
+    result = await scene.run("login", ALIAS)
+    assert result.returncode == 0
+    assert "'mcp__nobody' names it" in result.stderr
+    assert "mcp__mem" not in result.stderr
 
 
 @pytest.mark.requirement("login.paste")

@@ -13,13 +13,14 @@ class Person:
 
     def __init__(self, decision: str = "once") -> None:
         self.decision = decision
+        self.action = "accept"
         self.messages: list[str] = []
 
     def __call__(self, method: str, params: Json) -> Json:
         self.messages.append(params["message"])
         if "decision" not in params["requestedSchema"]["properties"]:
-            return {"action": "accept", "content": {}}
-        return {"action": "accept", "content": {"decision": self.decision}}
+            return {"action": self.action, "content": {}}
+        return {"action": self.action, "content": {"decision": self.decision}}
 
 
 async def change(client: WireClient, alias: str, **arguments: Any) -> None:

@@ -53,6 +53,10 @@ async def test_a_changed_tool_is_listed_without_its_new_texts_and_runs_once_a_pe
         assert tool["inputSchema"] == {"type": "object", "properties": {}}
         locked_bytes = path.read_bytes()
         assert "refused" in refusal_of(await client.call("up__content", {"any": 1}))
+        command = f"coretools-mcp lock --approve up__content --config {tmp_path / 'config.json'}"
+        person.action = "decline"
+        assert f"`{command}`" in refusal_of(await client.call("up__content", {}))
+        person.action = "accept"
         assert EVIL in person.messages[0]
         assert path.read_bytes() == locked_bytes
         person.decision = "approve"
@@ -148,9 +152,9 @@ async def test_a_lock_file_that_cannot_be_used_blocks_every_tool_and_the_message
         assert await client.items_by_name("tools") == {}
         message = (await client.call("up__content", {}))["content"][0]["text"]
         assert reason in message
-        assert "`coretools-mcp lock`" in message
+        assert f"`coretools-mcp lock --config {tmp_path}/config.json`" in message
         assert reason in caplog.text
-        assert str(tmp_path) not in message
+        assert str(path) not in message
     assert (os.readlink(path) if isinstance(content, str) else path.read_bytes()) == content
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -38,6 +39,37 @@ from tests.interaction.relay.questions import (
 from tests.waiting import until
 
 pytestmark = pytest.mark.anyio
+
+SDK_SERVER = """
+from mcp.server.mcpserver import Context, MCPServer
+from pydantic import BaseModel
+
+class Name(BaseModel):
+    name: str
+
+server = MCPServer("asks")
+
+@server.tool()
+async def ask(ctx: Context) -> str:
+    return (await ctx.elicit("Your name?", Name)).action
+
+server.run()
+"""
+
+
+@pytest.mark.requirement("relay.questions")
+async def test_the_error_of_a_server_that_cannot_ask_in_its_revision_names_the_setting_that_lets_it_ask(
+    tmp_path: Path,
+) -> None:
+    script = tmp_path / "server.py"
+    script.write_text(SDK_SERVER)
+    entry: Json = {"command": sys.executable, "args": [str(script)], "trust": True}
+    async with proxy_client(tmp_path, {"up": entry}, "modern") as client:
+        with pytest.raises(AnswerError, match=r"protocol\W+legacy\W+ in its entry \(mcpServers\.up\)"):
+            await client.call("up__ask")
+    answer = answer_with(elicitation=ANSWERS["accept"])
+    async with proxy_client(tmp_path, {"up": {**entry, "protocol": "legacy"}}, "modern", answer=answer) as client:
+        assert (await client.call_and_parse("up__ask")) == "accept"
 
 
 @pytest.mark.requirement("relay.questions")
