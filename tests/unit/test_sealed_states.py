@@ -29,8 +29,10 @@ AHEAD = 60.0  # a difference between clocks that is larger than allowed, in seco
 
 
 @pytest.fixture
-def store(tmp_path: Path) -> Store:
-    return SqliteStore(str(tmp_path / "store.db"))
+async def store(tmp_path: Path) -> AsyncGenerator[Store]:
+    store = SqliteStore(str(tmp_path / "store.db"))
+    yield store
+    await store.aclose()
 
 
 def sealed_states(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import AsyncGenerator
 from pathlib import Path
 
 import anyio
@@ -23,8 +24,10 @@ KEY, OTHER_KEY = b"k" * 32, b"o" * 32
 
 
 @pytest.fixture
-def store(tmp_path: Path) -> Store:
-    return SqliteStore(str(tmp_path / "store.db"))
+async def store(tmp_path: Path) -> AsyncGenerator[Store]:
+    store = SqliteStore(str(tmp_path / "store.db"))
+    yield store
+    await store.aclose()
 
 
 def grants_in(store: Store, *keys: bytes, seconds: float = 60) -> SharedGrants:

@@ -93,6 +93,7 @@ async def test_rows_and_states_with_wrong_types_are_ignored(tmp_path: Path, capl
                 assert (
                     await states.open(state_sealer.seal(json.dumps(claims_variant).encode()), "action", "ada") is None
                 )
+    await store.aclose()
     assert "it is ignored" in caplog.text
     assert "that this server did not encrypt" in caplog.text
 

@@ -64,6 +64,8 @@ async def two_replicas(
         ):
             await client_b.items_by_name("tools")
             yield client_a, client_b
+    for store in both_stores:
+        await store.aclose()
 
 
 async def message_of(client: WireClient, params: Json) -> str:
