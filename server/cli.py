@@ -558,7 +558,7 @@ def command_parser() -> tuple[argparse.ArgumentParser, dict[str, _Parser]]:
     help_text = "check, show or change settings"
     groups["config"] = group(top.add_parser("config", help=help_text, description=f"{help_text.capitalize()}."))
     add = command(
-        "config check", "report problems and warnings; exit code 1 if the server would not start or cannot use an entry"
+        "config check", "report problems and warnings; exit code 1 if the server would not start or an entry is invalid"
     )
     add("file", nargs="?", metavar="FILE", help="another settings file, added to those of --config")
     show = command("config show", "show every value that is set, and where it is set; secrets are hidden")

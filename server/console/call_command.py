@@ -158,9 +158,9 @@ def make_call(tool: str, raw_arguments: RawArguments, report: SettingsReport, *,
         result = await THREADS.run(lambda: _with_copied_output(result))
         code = _exit_code(result)
         owner = owner_of(app.pool, tool)
-        if code in (CALL_REFUSED, CALL_UNAVAILABLE) and not as_json and owner is not None and owner.wants_login:
-            login = f"Run: {owner.login.command}" if owner.login is not None else ""
-            show(f"The server {owner.alias} needs a login. {login}")  # the result's words are for a model
+        login = owner.login if owner is not None and owner.wants_login else None
+        if code in (CALL_REFUSED, CALL_UNAVAILABLE) and not as_json and login is not None:
+            show(f"The server {login.alias} needs a login. Run: {login.command}")  # the result's words are for a model
         elif as_json or not (outbound.has_noted_refusal and code == CALL_REFUSED):
             _show(result, as_json=as_json)
         return code
@@ -177,13 +177,13 @@ def _settings_for(tool: str, report: SettingsReport) -> SettingsReport:
     alias, between, _ = tool.partition(BETWEEN)
     if between and alias in report.upstreams:
         overrides["mcp"] = {"allowed": [alias]}
-    elif report.settings.tools.built_in and tool in _needs_no_server():
+    elif report.settings.tools.built_in and tool in _tools_without_servers():
         overrides["mcp"] = {"allowed": []}
     return read_settings(replace(inputs, overrides=overrides))
 
 
-def _needs_no_server() -> set[str]:
-    """Return the names of the built-in tools, except that of skills, because servers have some too."""
+def _tools_without_servers() -> set[str]:
+    """Return the names of the built-in tools except `skill`, because other servers may offer skills too."""
     own_tools = [own for own in builtin_tools() if not isinstance(own, SkillTool)]
     return {name for own in own_tools for name in (own.name, *own.aliases)}
 

@@ -373,7 +373,9 @@ async def _value(field: Mapping[str, Any], *, is_required: bool) -> Any:
     by_word = {str(number): value for number, (value, _) in enumerate(choices, start=1)}
     by_word |= {value.casefold(): value for value, _ in choices}
     while True:
-        line = await _line(prompt) or ",".join(numbers)
+        line = await _line(prompt)
+        if not line and numbers:
+            return defaults if several else defaults[0]
         words = [word.strip().casefold() for word in (line.split(",") if several else [line])]
         if all(word in by_word for word in words):
             values = [by_word[word] for word in dict.fromkeys(words)]
@@ -396,9 +398,9 @@ _FORMATS = {
 def _expected(field: Mapping[str, Any]) -> str:
     """Return which answers to a field are valid, as the end of "must be ..."."""
     kinds = {"integer": "a whole number", "number": "a number", "array": "some of these choices"}
-    kind = kinds.get(str(field.get("type"))) or _FORMATS.get(str(field.get("format")), "a text")
+    kind = kinds.get(str(field.get("type"))) or _FORMATS.get(str(field.get("format")), "text")
     limits: list[str] = []
-    for suffix, unit in (("imum", ""), ("Length", " characters"), ("Items", " choices")):
+    for suffix, unit in (("imum", ""), ("Length", " character(s)"), ("Items", " choice(s)")):
         bounds = (("at least", field.get(f"min{suffix}")), ("at most", field.get(f"max{suffix}")))
         limits += [f"{word} {visible_line(str(bound))}{unit}" for word, bound in bounds if bound is not None]
     return f"{kind}, {' and '.join(limits)}" if limits else kind

@@ -33,7 +33,8 @@ async def connect(app: App, upstreams: Sequence[Upstream]) -> None:
     async def wait(upstream: Upstream) -> None:
         await upstream.known.wait()
         waiting_for.remove(upstream.alias)
-        spinner.text = text()
+        if waiting_for:
+            spinner.text = text()
 
     def text() -> str:
         seconds = max((app.pool.by_alias[alias].entry.connect_timeout / 1000 for alias in waiting_for), default=0)

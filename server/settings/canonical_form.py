@@ -276,7 +276,9 @@ def _drop_unknown_keys(
 
                 by_lower = {key.lower(): key for key in keys}
                 matches = difflib.get_close_matches(name[:60].lower(), by_lower, n=1)
-                meant = MEANT_KEYS.get(name) or (by_lower[matches[0]] if matches else "")
+                meant = MEANT_KEYS.get(name, "")
+                if meant not in keys:
+                    meant = by_lower[matches[0]] if matches else ""
                 suggestion = f" Did you mean {dotted((*path, meant))}?" if meant in keys else ""
             diagnostics.warn(source, f"{dotted(key_path)} is not a known key and is ignored.{suggestion}")
             continue

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import shlex
 import sys
 from collections.abc import Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field
@@ -119,6 +118,8 @@ class SettingsReport:
     @property
     def command_options(self) -> str:
         """The options with which a terminal command uses the same settings files, each after a space."""
+        import shlex  # noqa: PLC0415 - needed only in messages
+
         inputs = self.inputs
         options = "" if inputs is None or inputs.cli is None else f" --settings {inputs.cli}"
         for file in () if inputs is None else inputs.config_files:

@@ -329,7 +329,8 @@ _NAMES = frozenset({PROGRAM, "coretools_mcp"})
 _PROGRAM_ENDINGS = re.compile(r"\.(?:exe|cmd|bat|ps1|py|pyw)\Z")
 _BEFORE_NAME = re.compile(r"[/\\#]|\A-[A-Za-z]*?[mS](?=coretools)")  # `python -Pmcoretools_mcp`, `env -Scoretools-mcp`
 _REPOSITORY_OPTION = re.compile(r"--?repo(?:sitory)?(?==|\Z)")
-_OTHER_ADDRESS = re.compile(r"(?!git\+|docker:|oci:)[a-z][a-z0-9+.-]*://", re.IGNORECASE)  # not of what a runner starts
+# An address from which no runner installs or starts a program
+_OTHER_ADDRESS = re.compile(r"(?!git\+|docker:|oci:)[a-z][a-z0-9+.-]*://", re.IGNORECASE)
 
 
 def own_options(command: Any, args: Any) -> list[str] | None:

@@ -22,7 +22,7 @@ async def test_a_long_secret_is_hidden_because_of_the_name_of_its_argument(argum
     calls = RecentCalls()
     params = {"name": "write_file", "arguments": arguments}
     context: Any = SimpleNamespace(
-        method="tools/call", params=params, connection=SimpleNamespace(client_name="a client")
+        method="tools/call", params=params, connection=SimpleNamespace(client_name="a client"), http_request=None
     )
 
     async def answer(_: object) -> dict[str, object]:

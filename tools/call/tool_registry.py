@@ -114,10 +114,10 @@ class ToolRegistry:
         by_spelling.update({spelling.casefold(): candidate for spelling, candidate in self._aliases.items()})
         by_spelling.update(COUNTERPARTS)
         nearest = [by_spelling[key]] if by_spelling.get(key) in candidates else []
-        nearest += [candidate for candidate in candidates if len(key) > 2 and candidate.casefold().startswith(key)]
         # Also suggest upstream tools whose name without the upstream's alias is the given name. If the given name
         # includes an alias, also suggest a similarly named tool of the upstream with the most similar alias.
         nearest += [candidate for candidate in candidates if candidate.partition(BETWEEN)[2].casefold() == key]
+        nearest += [candidate for candidate in candidates if len(key) > 2 and candidate.casefold().startswith(key)]
         alias, between, suffix = key.partition(BETWEEN)
         if between:
             aliases = {candidate.partition(BETWEEN)[0] for candidate in candidates if BETWEEN in candidate}

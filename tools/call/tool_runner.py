@@ -217,7 +217,7 @@ class ToolRunner:
 
 
 async def _cause_of(error: ToolError, context: ToolContext) -> ToolError:
-    """Return the error to report: if the only workspace folder or one that it names is gone, this is the cause."""
+    """Return the error to report: if a workspace folder that the error is about is gone, the error that says so."""
     roots = context.workspace.roots
     for root in roots if error.code in _MISSING_FOLDER_CODES else ():
         if len(roots) == 1 or any(f"'{shown_path(root)}{end}" in error.message for end in "'/"):

@@ -180,7 +180,10 @@ class CommandPaths:
         )
 
     def _has_hooks(self, folder: str) -> bool:
-        """Return True for a folder, except in a worktree of a repository in the workspace that keeps the hooks."""
+        """Return whether a folder may contain hooks.
+
+        A worktree whose repository is in the workspace does not, unless settings name other files.
+        """
         top = work_tree_above(folder) or folder
         is_linked = is_inside(os.path.realpath(repository_of(top) or top), self._roots)
         return os.path.isdir(folder) and not (is_linked and not any(paths_named_by_settings(top, top)))

@@ -317,9 +317,8 @@ class _CommandPolicy:
             if contains(path, self._paths.real_home) or path == SCRATCH_NAME or self._stays_unchanged(path):
                 continue
             question.writable[path] = None
-            if not any(
-                contains(path, root) for root in self._roots
-            ):  # else it would lift limits on the workspace's files
+            is_around = any(contains(path, root) for root in self._roots)
+            if not is_around:  # otherwise this would lift limits on the workspace's own files
                 self._ask_by_rules(question, NamedPath(path, path, "", may_be_written=True), "changes")
             if not self._is_allowed_path(path, Access.WRITE):
                 repository = f"the repository {shown_path(path)}, which is outside the workspace"
@@ -723,7 +722,7 @@ class _CommandPolicy:
         return any(rule.governs(access) and rule.fits_path((path,), self._roots) for rule in rules)
 
     def _stays_unchanged(self, path: str) -> bool:
-        """Return True if no consent lets a command change a path outside the workspace, because a rule denies it."""
+        """Return whether a deny rule keeps a path unchanged, whatever the user consents to."""
         rules = (rule for rule in self._rules.deny if rule.governs(Access.READ) or rule.governs(Access.WRITE))
         return any(rule.specifier is None or rule.fits_path((path,), self._roots) for rule in rules)
 

@@ -97,7 +97,7 @@ class ToolHistory:
             if record is None:
                 record = ToolRecord("" if alias in self._forgetful else digest, digest)
             elif record.current_digest != digest:
-                if record.current_digest == record.first_digest:
+                if record.first_texts is None and record.current_digest == record.first_digest:
                     record.first_texts = self._texts_to_keep(alias, (earlier or {}).get(name))
                 record.current_digest = digest
                 changed_names.append(name)
@@ -154,7 +154,7 @@ def _watched_texts(definition: Mapping[str, Any]) -> dict[str, str]:
 
 
 def _excerpt(text: str, other: str) -> str:
-    """Return a text, indented, or the part of a long text that begins where it differs from the other one."""
+    """Return a text, indented; of a long text, only the part from shortly before its first difference from `other`."""
     if len(text) > MAX_CHANGED_CHARS:
         common = sum(1 for _ in itertools.takewhile(lambda pair: pair[0] == pair[1], zip(text, other, strict=False)))
         start = max(common - DIFFERENCE_CONTEXT_CHARS, 0)

@@ -325,7 +325,10 @@ class Upstream:
         self.status.program_end = end
 
     async def _connect(self, transport: Transport, seconds: float, audience: Audience, *, is_last: bool) -> bool:
-        """Run one connection until it ends. Returns whether it was established; logs a failure if it `is_last`."""
+        """Run one connection until it ends. Returns whether it was established.
+
+        A failed attempt is only a warning if no other transport follows (`is_last`).
+        """
         status = self.status
         status.change(UpstreamState.CONNECTING, status.problem)
         is_established = is_forgotten = False

@@ -105,8 +105,9 @@ class LoginAttempt:
         return is_stale or (has_failed and self.redirect.login == newer.redirect.login)
 
     def wait_longer(self) -> None:
-        """Give another person the whole time: the one who got the address first may have abandoned this login."""
-        self.wait.deadline = anyio.current_time() + LOGIN_SECONDS
+        """Restart the time limit, because everyone who gets the address is given the whole time."""
+        if not self.wait.cancel_called:
+            self.wait.deadline = anyio.current_time() + LOGIN_SECONDS
 
     def give_up(self, reason: str = "it was given up") -> None:
         if not self.done.is_set():

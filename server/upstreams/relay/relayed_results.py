@@ -367,7 +367,7 @@ def protocol_error(error: Json, alias: str = "", exchange: Exchange | None = Non
 
 
 def _with_way_out(message: str, alias: str) -> str:
-    """Add to the SDK's error for a question that its revision cannot send, what lets the server ask."""
+    """If a server's SDK says that it cannot ask in this revision, add the setting that lets it ask."""
     if alias and "no back-channel for server-initiated requests" in message:
         message += f' To let the server ask, set "protocol": "legacy" in its entry (mcpServers.{alias}).'
     return message
