@@ -75,7 +75,7 @@ def test_a_servers_address_is_declined_with_a_word_if_nobody_can_answer(root: Pa
         ({"minLength": 3}, [(b"It: ", b"ab\n"), (b"at least 3 character(s).", b""), (b"It: ", b"abc\n")], '"abc"'),
         ({"type": "boolean", "default": True}, [(b"It [Y/n] ", b"\r")], "true"),
     ],
-    ids=["number", "email", "date", "uri", "choice", "length", "boolean"],
+    ids=["number", "email", "date", "uri", "choice", "numbers as choices", "length", "boolean"],
 )  # fmt: skip
 def test_a_form_shows_defaults_and_limits_and_asks_again_for_an_invalid_answer(
     field: dict[str, Any], answers: Answers, sent: str, root: Path, tmp_path: Path
