@@ -57,9 +57,7 @@ _HARMLESS_SETTING = re.compile(
     """,
     re.VERBOSE | re.IGNORECASE,
 )
-_STORE_BYTES = 256 * 1024  # bytes to read of a file that says where a work tree or its store is
-
-MAX_SETTINGS_BYTES = 256 * 1024
+MAX_SETTINGS_BYTES = 256 * 1024  # bytes to read of settings, or of a file that says where a work tree or its store is
 _MAX_SETTINGS_FILES = 40  # of one repository, including those that its settings include
 # A comment, a section's name, or a setting with its value as written. A value ends at a line feed or comment, unless
 # these are in quotation marks or follow a backslash.
@@ -147,9 +145,9 @@ def linked_stores(top: str) -> list[str]:
     store = os.path.realpath(repository_of(top) or git_file)
     if not os.path.isfile(os.path.join(store, "HEAD")):
         return []
-    back = _beginning(store, "gitdir").rstrip("\r\n")
+    back = _pointer(store, "gitdir")
     if back and os.path.realpath(os.path.join(store, back)) == os.path.realpath(git_file):
-        common = os.path.realpath(os.path.join(store, _beginning(store, "commondir").rstrip("\r\n")))
+        common = os.path.realpath(os.path.join(store, _pointer(store, "commondir")))
         is_own = os.path.dirname(store) == os.path.join(common, "worktrees")
         has_data = all(os.path.lexists(os.path.join(common, name)) for name in ("HEAD", "objects"))
         return [store, common] if is_own and has_data else [store]
@@ -164,12 +162,18 @@ def repositories_outside(folder: str, roots: Sequence[str]) -> Iterator[str]:
         yield from (path for path in outermost((top, *linked_stores(top))) if not is_inside(path, roots))
 
 
-def _beginning(folder: str, name: str) -> str:
+def _pointer(folder: str, name: str) -> str:
+    """Return the path in one of git's files that hold only a path; empty if there is none."""
+    path = _beginning(os.path.join(folder, name)).rstrip("\r\n")
+    return "" if "\0" in path else path
+
+
+def _beginning(path: str) -> str:
     """Return the beginning of a regular file as text; empty if it cannot be read."""
     try:
-        with open_regular(os.path.join(folder, name), through_links=True) as file:
-            return file.head(_STORE_BYTES).decode("utf-8", "replace")
-    except OSError:
+        with open_regular(path, through_links=True) as file:
+            return os.fsdecode(file.head(MAX_SETTINGS_BYTES))
+    except (OSError, ValueError):
         return ""
 
 
@@ -262,7 +266,7 @@ def _read_named_paths(work_tree: str) -> _NamedBySettings:
     pending = ["/etc/gitconfig", os.path.expanduser("~/.gitconfig"), os.path.join(base, "git", "config")]
     pending += filter(None, map(os.environ.get, ("GIT_CONFIG_SYSTEM", "GIT_CONFIG_GLOBAL")))
     if (repository := repository_of(work_tree)) is not None:
-        shared = os.path.join(repository, _beginning(repository, "commondir").rstrip("\r\n"))
+        shared = os.path.join(repository, _pointer(repository, "commondir"))
         pending += [os.path.join(folder, name) for folder in (shared, repository) for name in _SETTINGS_FILES]
     key = (work_tree, *pending)
     if (named_paths := _named_by_settings.get(key)) is not None:
@@ -297,12 +301,7 @@ def _read_named_paths(work_tree: str) -> _NamedBySettings:
 
 def _settings(path: str) -> Iterator[tuple[str, str]]:
     """Yield the settings in a file that may be paths."""
-    try:
-        with open_regular(path, through_links=True) as file:
-            text = os.fsdecode(file.head(MAX_SETTINGS_BYTES))
-    except (OSError, ValueError):
-        return
-    for name, value in _parsed(text):
+    for name, value in _parsed(_beginning(path)):
         if name and value and "\0" not in value:
             yield name, os.path.expanduser(value.removeprefix(":(optional)"))
 

@@ -1314,6 +1314,21 @@ def test_the_question_about_git_names_and_opens_a_store_that_refers_back_to_the_
         assert permission.view.writable == (), target
 
 
+@pytest.mark.requirement("commands.views")
+@pytest.mark.parametrize("name", ["gitdir", "commondir"])
+def test_a_path_with_a_zero_byte_in_a_file_of_git_leads_nowhere(name: str, copy: Path) -> None:
+    base = copy.parent
+    (base / "tree").mkdir()
+    (base / "made").mkdir()
+    (base / "tree" / ".git").write_text(f"gitdir: {base / 'made'}\n")
+    (base / "made" / "HEAD").touch()
+    (base / "made" / "gitdir").write_text(f"{base}/tree/.git\n")
+    (base / "made" / name).write_text("a\0b\n")
+    permission = judge(base / "tree", "git add x", home=base)
+    assert permission.view is not None
+    assert all(path == str(base / "made") for path in permission.view.writable)
+
+
 @pytest.mark.requirement("commands.rules")
 @each_of(("command", "expected"), [("./run.sh .vscode/x", "?w+"), ("./run.sh a.log", "?w+"), ("./run.sh a.py", "w")])
 def test_with_an_allow_rule_a_command_that_needs_to_write_is_asked_about_if_it_names_hidden_or_auto_run_files(
