@@ -132,10 +132,10 @@ def test_call_shows_a_result(root: Path) -> None:
 @pytest.mark.requirement("cli.call")
 @pytest.mark.requirement("scratch.absent")
 @pytest.mark.skipif(shutil.which("bwrap") is None, reason="not run: bubblewrap is missing here")
-def test_a_call_refuses_to_write_into_tmp_and_names_the_file_that_its_command_left_there() -> None:
-    with tempfile.TemporaryDirectory(dir="/srv" if os.access("/srv", os.W_OK) else Path.home()) as folder:
-        refusal = run("call", "write_file", "file_path=/tmp/y", "content=x", "--workspace", folder)
-        command_result = run("call", "run_shell_command", "command=echo hi > /tmp/y", "--workspace", folder)
+def test_a_call_refuses_to_write_into_tmp_and_names_the_file_that_its_command_left_there(outer_root: Path) -> None:
+    folder = str(outer_root)
+    refusal = run("call", "write_file", "file_path=/tmp/y", "content=x", "--workspace", folder)
+    command_result = run("call", "run_shell_command", "command=echo hi > /tmp/y", "--workspace", folder)
     assert refusal.returncode != 0
     assert "This server ends with the call" in refusal.stdout
     assert "Deleted: /tmp/y." in command_result.stdout

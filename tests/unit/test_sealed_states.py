@@ -143,9 +143,9 @@ async def test_a_used_state_is_never_valid_again_whatever_the_clock_says() -> No
 
 
 @pytest.mark.requirement("store.forgotten")
-async def test_a_state_from_before_the_store_was_emptied_is_invalid() -> None:
+async def test_without_a_store_a_state_is_invalid_in_another_process_with_the_same_keys() -> None:
     state = sealed_states(OLD).seal("action", "token:ada")
-    assert not await opens(sealed_states(OLD), state)  # each call makes a new, empty store
+    assert not await opens(sealed_states(OLD), state)  # each call makes a replica with its own record of used states
 
 
 @pytest.mark.requirement("store.away")

@@ -246,7 +246,8 @@ async def test_an_answer_from_a_token_without_the_scopes_of_the_call_has_no_effe
             params = {"name": name, "arguments": arguments, "_meta": meta, **answers}
             headers = {**token, "mcp-protocol-version": MODERN, "mcp-method": "tools/call", "mcp-name": name}
             message = {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": params}
-            return json.loads([event async for event in _events(http, headers, message)][-1])["result"]
+            async with http.stream("POST", "/mcp", headers=headers, json=message) as response:
+                return json.loads([event async for event in events_of(response)][-1])["result"]
 
         question = await call(full_token)
         answers = {
@@ -257,9 +258,3 @@ async def test_an_answer_from_a_token_without_the_scopes_of_the_call_has_no_effe
         assert refusal["isError"]
         assert "needs the scope" in str(refusal["content"])
         assert not (root / "made").exists()
-
-
-async def _events(http: httpx2.AsyncClient, headers: dict[str, str], message: dict[str, Any]) -> AsyncIterator[str]:
-    async with http.stream("POST", "/mcp", headers=headers, json=message) as response:
-        async for event in events_of(response):
-            yield event

@@ -155,6 +155,7 @@ async def test_no_question_or_log_message_of_a_server_reaches_its_client_after_t
         write_config(tmp_path, {**settings, "permissions": {"deny": ["mcp__shut"]}})
         await app.live.apply(load_settings([str(config)], {}, {}), tasks)
         await talk()
+        await client.request("ping", {})  # what was sent before has arrived by then
         assert len(client.questions) == 1
         assert len([method for method, _ in client.messages if method == "notifications/message"]) == 1
         tasks.cancel_scope.cancel()
