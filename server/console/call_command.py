@@ -172,7 +172,8 @@ def _settings_for(tool: str, report: SettingsReport) -> SettingsReport:
     """Return the settings for a call: only its upstream, no lists from the last run, and no shortened results."""
     if (inputs := report.inputs) is None:
         return report
-    overrides = {**inputs.overrides, "limits": {"resultChars": None}}
+    # In simple style, a form of consent would have no field, and so look like any other form without fields.
+    overrides = {**inputs.overrides, "limits": {"resultChars": None}, "confirmation": {"style": "form"}}
     overrides["proxy"] = {**overrides.get("proxy", {}), "catalogue": False}
     alias, between, _ = tool.partition(BETWEEN)
     if between and alias in report.upstreams:
@@ -257,7 +258,7 @@ class TerminalOutbound:
     """The client of a call: the person at the terminal, who answers its questions and sees its progress."""
 
     def __init__(self, spinner: Spinner, *, is_sure: bool) -> None:
-        self.has_noted_refusal = False  # whether the user has been told that nobody can answer the question
+        self.has_noted_refusal = False  # whether the user has been told that nobody can consent, and that --yes does
         self._spinner, self._is_sure = spinner, is_sure
         self._turn = anyio.Lock()  # held while a question is open
 
@@ -265,15 +266,17 @@ class TerminalOutbound:
         if method != "elicitation/create":
             raise MCPError(json_rpc.METHOD_NOT_FOUND, "Method not found")
         async with self._turn:
-            self.has_noted_refusal = not (self._is_sure or sys.stdin.isatty())
             try:
                 with held_log():  # before the line is erased, because writing a record would draw it again
                     self._spinner.stop()
-                    return await _ask(params or {}, is_sure=self._is_sure)
+                    answer = await _ask(params or {}, is_sure=self._is_sure)
             except (AttributeError, KeyError, TypeError, ValueError):
                 raise MCPError(json_rpc.INVALID_PARAMS, "The form is malformed.") from None
             finally:
                 self._spinner.start()
+            is_refusal = answer["action"] == "decline" and not sys.stdin.isatty()
+            self.has_noted_refusal = is_refusal and is_consent(as_mapping((params or {}).get("requestedSchema")))
+            return answer
 
     async def notify(self, method: str, params: Json | None) -> None:
         text = as_mapping(params).get("message")
@@ -301,5 +304,8 @@ async def _ask(params: Json, *, is_sure: bool) -> Json:
         outcome = outcome if is_consent(schema) else "the question stays unanswered"
         show(f"Nobody can answer here (standard input is not a terminal), so {outcome}.", stream=sys.stderr)
         return {"action": "decline"}
+    if not schema.get("properties"):  # a plain yes or no
+        show("", question_text(message), stream=sys.stderr)
+        return {"action": "accept", "content": {}} if await says_yes("Accept?") else {"action": "decline"}
     content = await fill_in(message, schema)
     return {"action": "cancel"} if content is None else {"action": "accept", "content": content}

@@ -367,10 +367,13 @@ async def _value(field: Mapping[str, Any], *, is_required: bool) -> Any:
         sys.stderr.write(f"  {number}  {visible_line(choice_title)}\n")
     several = field.get("type") == "array"
     defaults = cast("list[Any]", default if isinstance(default, list) else [default]) if has_default else []
-    numbers = [str(number) for number, (value, _) in enumerate(choices, start=1) if value in defaults]
+    values = [value for value, _ in choices]
+    is_choosable = all(value in values for value in defaults)
+    numbers = [str(values.index(value) + 1) for value in defaults] if is_choosable else []
     default_text = f"; default {', '.join(numbers)}" if numbers else ""
     prompt = f"{title} [1-{len(choices)}{', several separated by commas' if several else ''}{default_text}]: "
-    by_word = {str(number): value for number, (value, _) in enumerate(choices, start=1)}
+    by_word = {choice_title.casefold(): value for value, choice_title in choices}
+    by_word |= {str(number): value for number, (value, _) in enumerate(choices, start=1)}
     by_word |= {value.casefold(): value for value, _ in choices}
     while True:
         line = await _line(prompt)
@@ -378,9 +381,9 @@ async def _value(field: Mapping[str, Any], *, is_required: bool) -> Any:
             return defaults if several else defaults[0]
         words = [word.strip().casefold() for word in (line.split(",") if several else [line])]
         if all(word in by_word for word in words):
-            values = [by_word[word] for word in dict.fromkeys(words)]
-            if not several or _is_valid(values, field):
-                return values if several else values[0]
+            chosen_values = [by_word[word] for word in dict.fromkeys(words)]
+            if not several or _is_valid(chosen_values, field):
+                return chosen_values if several else chosen_values[0]
         if not (line or is_required):
             return [None] if several else None
         expected = _expected(field) if several else f"a number from 1 to {len(choices)}, or one of these words"

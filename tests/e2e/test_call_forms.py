@@ -83,6 +83,29 @@ def test_a_form_shows_defaults_and_limits_and_asks_again_for_an_invalid_answer(
     assert f'"it": {sent}' in filled_in(field, answers, root, tmp_path)
 
 
+@pytest.mark.requirement("cli.question")
+@pytest.mark.parametrize(("key", "action"), [(b"n", "decline"), (b"\r", "decline"), (b"y", "accept")])
+def test_a_form_without_fields_is_accepted_only_if_the_person_says_so(
+    key: bytes, action: str, root: Path, tmp_path: Path
+) -> None:
+    params = {"message": "Delete it?", "requestedSchema": {"type": "object", "properties": {}}}
+    code, output = at_terminal(command_line(*asking_call(params, root, tmp_path)), [(b"[y/N] ", key)])
+    assert code == 0, output
+    assert f'"action": "{action}"' in output
+
+
+@pytest.mark.requirement("cli.question")
+def test_a_call_asks_before_it_acts_although_questions_have_no_fields_in_simple_style(
+    root: Path, tmp_path: Path
+) -> None:
+    config = str(write_config(tmp_path, {"confirmation": {"style": "simple"}}))
+    arguments = ["write_file", f"file_path={root / 'new.txt'}", "content=x"]
+    call = command_line("call", *arguments, "--workspace", str(root), "--config", config)
+    code, output = at_terminal(call, [(b"[y/N] ", b"n")])
+    assert code == 77, output
+    assert not (root / "new.txt").exists()
+
+
 @pytest.mark.requirement("cli.call")
 def test_a_call_of_a_built_in_tool_starts_no_server(root: Path, tmp_path: Path) -> None:
     program = f"open({str(root / 'started')!r}, 'w')"
