@@ -565,6 +565,22 @@ def new_content(number: int, size: int = 50_000) -> NewChange:
     return NewChange("/w/a", None, content, None, str(number), 1, 0)
 
 
+@pytest.mark.requirement("undo.whose")
+def test_changes_in_a_new_journal_are_not_taken_for_those_in_a_deleted_one(store: Path) -> None:
+    first, other = (Journal(str(store), 1_000_000, 30, 100_000) for _ in range(2))
+    with closing(first), closing(other):
+        for _ in range(2):
+            assert first.is_own(first.add(new_content(1), "c", "edit"))
+        other.changes("c", ["/w"], limit=9)
+        for file in store.iterdir():
+            file.unlink()
+        other.close()
+        number = first.add(new_content(1), "c", "edit")  # in a new file, which often has the inode of the deleted one
+        assert other.add(new_content(2), "c", "edit") == number + 1 == 2
+        assert first.is_own(number)
+        assert not first.is_own(number + 1)
+
+
 @pytest.mark.requirement("undo.bounds")
 def test_the_store_is_bounded_and_the_oldest_changes_go_first(store: Path) -> None:
     journal = Journal(str(store), 1_000_000, 30, 100_000)

@@ -453,7 +453,7 @@ async def test_overwriting_a_hidden_file_is_not_presented_as_a_new_file(
     details = await tool.should_confirm_execute(params, context)
     assert isinstance(details, EditConfirmation)
     parts = question_parts(details)
-    assert parts.before[1:] == ("Replaces 9 bytes that are hidden from the model.",)
+    assert parts.before[1:] == ("Replaces content that is hidden from the model (9 bytes).",)
     assert f"(+{lines} lines)" in parts.before[0]
     assert parts.block.startswith(f"--- .env\tCurrent\n+++ .env\tProposed\n+{content}")
     result = await tool.execute(params, context)

@@ -23,6 +23,7 @@ from tools.files.change.diff import Diff, changed_lines, unified_diff
 from tools.files.change.journal import Journal, JournalError, NewChange
 from tools.files.change.omitted_text import first_omission, placeholder_error
 from tools.files.change.writer import exclusive, remove_file, replace_file
+from tools.files.find.folder_walk import count
 from tools.files.find.path_suggestions import likely_locations
 from tools.files.ignore_files import is_hidden_target, why_hidden
 from tools.files.path_opener import FileIdentity, identity_of
@@ -279,7 +280,7 @@ class FileChange(ABC):
     def content_summary(self) -> str:
         """A description of the new content: size, encoding and line endings."""
         eol = eol_style(self.text)
-        return f"{_byte_count(len(self.data))}, {self.encoding.name}" + (f", {eol}" if eol else "")
+        return f"{count(len(self.data), 'byte')}, {self.encoding.name}" + (f", {eol}" if eol else "")
 
     @property
     def state(self) -> str:
@@ -303,17 +304,17 @@ class FileChange(ABC):
             state=self.state,
             truncated=diff.truncated,
             editable=proposal if is_short else None,
-            notes=(*self._about_hidden_content, *_about_undo(self.target, self.snapshot.data), *self.target.warnings),
+            notes=(
+                *self._about_hidden_content,
+                *_about_undo(self.target, self.snapshot.data, self.undoes),
+                *self.target.warnings,
+            ),
         )
 
     @property
     def _about_hidden_content(self) -> Iterator[str]:
         if self.snapshot.data is not None and self.snapshot.hidden_by is not None:
-            yield f"Replaces {_byte_count(len(self.snapshot.data))} that are hidden from the model."
-
-
-def _byte_count(size: int) -> str:
-    return "1 byte" if size == 1 else f"{size:,} bytes"
+            yield f"Replaces content that is hidden from the model ({count(len(self.snapshot.data), 'byte')})."
 
 
 def settled_text(proposal: str, answer: Answer | None) -> tuple[str, bool]:
@@ -424,12 +425,13 @@ def _result(
     )
 
 
-_NO_UNDO = "This change cannot be undone."
+def _no_undo(undoes: int | None) -> str:
+    return f"This {'change' if undoes is None else 'undo'} cannot be undone."
 
 
-def _about_undo(target: TargetFile, before: bytes | None) -> Iterator[str]:
+def _about_undo(target: TargetFile, before: bytes | None, undoes: int | None) -> Iterator[str]:
     if target.author is not None and (reason := target.author.journal.why_not_kept(before)):
-        yield f"{_NO_UNDO} {reason}"
+        yield f"{_no_undo(undoes)} {reason}"
 
 
 @dataclass(slots=True)
@@ -452,9 +454,9 @@ def record_change(
     new = NewChange(target.location.path, *contents, diff.added, diff.removed, mode, undoes)
     try:
         record.number = author.journal.add(new, author.client, author.tool)
-        record.notes = tuple(_about_undo(target, before.data))
+        record.notes = tuple(_about_undo(target, before.data, undoes))
     except JournalError as error:
-        record.notes = (f"{_NO_UNDO} {error.message}",)
+        record.notes = (f"{_no_undo(undoes)} {error.message}",)
     try:
         yield record
     except BaseException:

@@ -142,7 +142,7 @@ class Journal:
         return f"The file was {len(before):,} bytes long, more than the limit for undo (undo.maxFileBytes)."
 
     def is_own(self, number: int) -> bool:
-        """Return True if this server has made the change since it started, and no other server that shares the journal.
+        """Return True if this server made the change since it started, False if another server or an earlier run did.
 
         Over stdio, all clients of a user have one name in the journal, but each has its own server.
         """
@@ -285,6 +285,8 @@ class Journal:
             info = None
         if self._connection is not None and info is not None and (info.st_dev, info.st_ino) == self._file_id:
             return self._connection
+        if info is None:
+            self._file_id = None  # a new file may have the inode of the deleted one
         self._close()
         # Another process may be creating the file right now.
         with open_private_folder(self._folder, makes=True) as folder, lock_folder(folder):

@@ -380,6 +380,11 @@ def search_starts(
                 ToolErrorType.SEARCH_PATH_NOT_A_DIRECTORY,
                 f"'{location.shown}' is a device, pipe or socket; these are never opened.",
             )
+        if is_file and not is_named:
+            raise ToolError(
+                ToolErrorType.SEARCH_PATH_NOT_FOUND,
+                f"The workspace folder '{location.shown}' is now a file, so nothing was searched.",
+            )
         starts.append(location)
     if agent and is_named:
         refuse_hidden(workspace, starts[0], "searched")
