@@ -225,7 +225,8 @@ class ToolCatalog:
                 blocks[name] = tool.block
             elif not any(difference.field in WATCHED for difference in tool.differences):
                 record = self._history.record(alias, name)
-                record.first_digest = record.current_digest  # a person has approved exactly this version
+                if record.first_digest != record.current_digest:  # a person has approved exactly this version
+                    record.first_digest, record.first_texts = record.current_digest, None
         self._logged_standings[alias] = {name: block.standing for name, block in blocks.items()}
         new_blocks: dict[str, list[str]] = {}  # the names by status; each status gets one line in the log
         for name, block in blocks.items():

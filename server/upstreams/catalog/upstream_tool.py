@@ -53,7 +53,7 @@ class ToolRecord:
     # The current digest; empty after the operator has changed the server's entry, `_FORGOTTEN` for a forgotten tool
     current_digest: str
     is_blocked: bool = False  # whether the lock file blocks the tool
-    # The first version's watched fields, as texts, if the tool has changed since; `None` if they are not known
+    # The first version's watched fields, as texts, if the tool has changed or was unlisted since; `None` if not known
     first_texts: Mapping[str, str] | None = None
     # Pairs of a client's key and a digest that the person behind that client agreed to
     consents: set[tuple[str, str]] = field(default_factory=set[tuple[str, str]])
@@ -91,14 +91,15 @@ class ToolHistory:
             earlier_records = {
                 name: record for name, record in earlier_records.items() if record.current_digest == digests.get(name)
             }
+        for name, record in earlier_records.items():
+            if record.first_texts is None and digests.get(name) != record.current_digest == record.first_digest:
+                record.first_texts = self._texts_to_keep(alias, (earlier or {}).get(name))
         listed_records: dict[str, ToolRecord] = {}
         for name, digest in digests.items():
             record = earlier_records.get(name)
             if record is None:
                 record = ToolRecord("" if alias in self._forgetful else digest, digest)
             elif record.current_digest != digest:
-                if record.first_texts is None and record.current_digest == record.first_digest:
-                    record.first_texts = self._texts_to_keep(alias, (earlier or {}).get(name))
                 record.current_digest = digest
                 changed_names.append(name)
             listed_records[name] = record
@@ -126,8 +127,11 @@ class ToolHistory:
         if definition is None:
             return None
         texts = _watched_texts(definition)
-        self._kept_chars[alias] += sum(map(len, texts.values()))
-        return texts if self._kept_chars[alias] <= MAX_KEPT_CHARS else None
+        kept_chars = self._kept_chars[alias] + sum(map(len, texts.values()))
+        if kept_chars > MAX_KEPT_CHARS:
+            return None
+        self._kept_chars[alias] = kept_chars
+        return texts
 
     def record(self, alias: str, name: str) -> ToolRecord:
         return self._records[alias][name]
