@@ -309,12 +309,12 @@ def restrictions_of(layers: Iterable[Layer]) -> dict[str, Layer]:
 def retained_restrictions(
     restrictions: Restrictions, files: Iterable[SettingsFile], diagnostics: Diagnostics
 ) -> list[Layer]:
-    """Return the restrictions of files that are no longer trusted while the server is running.
+    """Return the restrictions of files that are no longer trusted, or whose workspace the settings no longer name.
 
     If the restrictions no longer applied, adding a single blank to such a file would lift them.
     """
     paths = [file.path for file in files if file.state is not FileState.READ and file.path in restrictions]
     for path in paths:
         message = "the restrictions in the last trusted content of this file still apply"
-        diagnostics.warn(path, f"{message}, until the file is trusted again or this server restarts.")
+        diagnostics.warn(path, f"{message}, until this server uses the file again or restarts.")
     return [deepcopy(restrictions[path]) for path in paths]

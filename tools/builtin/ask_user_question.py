@@ -52,7 +52,7 @@ class AskedQuestion(ToolParams):
     header: str = Field(
         min_length=1,
         max_length=MAX_HEADER_CHARS,
-        description=f"Unique subject of at most {MAX_HEADER_CHARS} characters (better 12), such as 'Library'.",
+        description=f"Unique subject of at most {MAX_HEADER_CHARS} characters (better 12 or fewer), such as 'Library'.",
     )
     type: Literal["choice", "text", "yesno"] = Field(
         default="choice",

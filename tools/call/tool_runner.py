@@ -173,7 +173,10 @@ class ToolRunner:
         return replace(context, answer=answer, confirmed=judgement.details, view=judgement.permission.view), lasting
 
     async def judge(self, tool: BaseTool[Any], arguments: Mapping[str, Any], context: ToolContext) -> Judgement:
-        """Steps 3 to 5: decide if a call may run, and why. Changes nothing. A `ToolError` if it cannot succeed."""
+        """Steps 3 to 5: decide if a call may run, and why. Changes nothing.
+
+        Raises a `ToolError` if the call cannot succeed.
+        """
         params = tool.validate_tool_params(arguments)
         client, workspace = context.client, context.workspace
         # Only tools of upstreams may have to be asked about again.

@@ -186,7 +186,7 @@ class CommandPaths:
         """
         top = work_tree_above(folder) or folder
         is_linked = is_inside(os.path.realpath(repository_of(top) or top), self._roots)
-        return os.path.isdir(folder) and not (is_linked and not any(paths_named_by_settings(top, top)))
+        return os.path.isdir(folder) and (not is_linked or any(paths_named_by_settings(top, top)))
 
     def absolute(self, word: str | None, folder: str | None) -> str | None:
         if word is None:

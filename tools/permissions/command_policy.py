@@ -298,16 +298,14 @@ class _CommandPolicy:
         if doubt and is_about_commands:
             question.add(f"{doubt}, so it is unclear which rules about commands apply", widens_access=True)
         if self._has_bubblewrap and not self._is_reading:
-            is_git_alone = changes_by_git_alone(text)
-            for command in self._all_commands:
-                for words in programs_run_by(command.words, loosely=True):
-                    if words and os.path.basename(words[0] or "") == "git" and not is_reader(words):
-                        self._ask_about_git(question, words, command.folder, is_alone=is_git_alone)
+            for words, folder in self._git_commands:
+                if not is_reader(words):
+                    self._ask_about_git(question, words, folder)
 
-    def _ask_about_git(self, question: _Question, words: Words, start: str | None, *, is_alone: bool) -> None:
+    def _ask_about_git(self, question: _Question, words: Words, start: str | None) -> None:
         """Ask about a git command that changes its own settings, or a repository outside or around the workspace."""
         arguments = without_git_options(words[1:])
-        if is_alone and arguments[:1] and arguments[0] in _GIT_CHANGES_SETTINGS:
+        if self._is_git_alone and arguments[:1] and arguments[0] in _GIT_CHANGES_SETTINGS:
             question.add(f"'git {arguments[0]}' changes git's own settings", widens_access=True)
         folder = self._paths.absolute(folder_of_git(words), start)
         if folder is None or (os.path.lexists(inner := self._paths.in_scratch(folder)) and inner != folder):
@@ -442,8 +440,9 @@ class _CommandPolicy:
             else:
                 grants = self._grants(self._unlisted_commands)
             # Rules cover the outputs of the commands that they name, but not of the others.
-            listed = [command for command in self._text.commands if command not in self._unlisted_commands]
-            if not (all(map(self._allowing_rule, listed)) or self._writes_freely()):
+            unlisted_commands = set(self._unlisted_commands)
+            listed_commands = (command for command in self._text.commands if command not in unlisted_commands)
+            if not (self._writes_freely() or all(map(self._allowing_rule, listed_commands))):
                 output_reasons, output_grants = self._reasons_about_outputs()
                 reasons, grants = [*reasons, *output_reasons], [*grants, *output_grants]
         if len(grants) >= len(reasons):
@@ -549,7 +548,7 @@ class _CommandPolicy:
             is_around = any(work_tree_above(root) not in (None, root) for root in self._roots)
             is_git = self._uses_git and not (is_hiding and is_around)
         else:
-            is_git = is_asked and changes_by_git_alone(self._text) and not self._paths.runs_private_hooks
+            is_git = is_asked and self._is_git_alone and not self._paths.runs_private_hooks
         if question.widens_access and self._uses_git:
             seen += self._stores
         unresolved_paths = (
@@ -663,17 +662,17 @@ class _CommandPolicy:
     def _needs(self) -> Needs | None:
         """What the caller requests beyond what the command's words already show."""
         needs = self._request.command.needs
-        is_shown = self._names_network if needs is Needs.NETWORK else not (self._seems_to_read or self._opens_git)
+        is_shown = self._names_network if needs is Needs.NETWORK else not (self._seems_to_read or self._is_git_alone)
         return None if is_shown else needs
 
     @cached_property
-    def _opens_git(self) -> bool:
+    def _is_git_alone(self) -> bool:
         return changes_by_git_alone(self._text)
 
     @cached_property
     def _must_be_asked(self) -> bool:
         """True if the caller requests something that only an answer gives: the network, or files that git obeys."""
-        return self._needs is Needs.NETWORK or (self._needs is Needs.WRITE and self._opens_git)
+        return self._needs is Needs.NETWORK or (self._needs is Needs.WRITE and self._is_git_alone)
 
     def _writes_freely(self) -> bool:
         """Return True if no redirection writes to a path for which consent is needed."""
@@ -713,8 +712,17 @@ class _CommandPolicy:
 
     @cached_property
     def _uses_git(self) -> bool:
-        commands = (words for command in self._all_commands for words in programs_run_by(command.words, loosely=True))
-        return any(os.path.basename(words[0] or "") == "git" for words in commands if words)
+        return bool(self._git_commands)
+
+    @cached_property
+    def _git_commands(self) -> Sequence[tuple[Words, str | None]]:
+        """The words of each git command, including those that wrappers run, and the folder in which it starts."""
+        return [
+            (words, command.folder)
+            for command in self._all_commands
+            for words in programs_run_by(command.words, loosely=True)
+            if words and os.path.basename(words[0] or "") == "git"
+        ]
 
     def _is_allowed_path(self, path: str, access: Access) -> bool:
         """Return True if a rule allows this path. Rules without a specifier apply only to the workspace."""

@@ -81,7 +81,7 @@ class _NamedBySettings(NamedTuple):
     remotes: tuple[tuple[str, str | None], ...]  # names of remotes, each with a path; `None` instead of a URL
 
 
-_SETTINGS_FILES = ("config", "config.worktree")
+SETTINGS_FILES = ("config", "config.worktree")
 _named_by_settings = StampedCache[_NamedBySettings](1_000)
 
 
@@ -229,7 +229,7 @@ def paths_named_by_settings(work_tree: str, root: str) -> Iterator[str]:
 def _is_named_by_settings(path: str, root: str) -> bool:
     parts = folded_path(path)
     is_hook = os.path.dirname(path) == root and _HOOK.fullmatch(parts[-1]) is not None
-    for top in (*work_trees_above(os.path.dirname(path)), root):
+    for top in dict.fromkeys((*work_trees_above(os.path.dirname(path)), root)):
         named_paths = _named_paths(top)
         if is_hook and root in named_paths.hooks:
             return True
@@ -250,8 +250,8 @@ def _named_paths(work_tree: str) -> _NamedBySettings:
     return paths._replace(hooks=hooks, files=files)
 
 
-def local_remotes(folder: str, name: str | None) -> list[str]:
-    """Return the paths of the remote `name` of the work tree that contains a folder; without a name, of all remotes.
+def local_remotes(folder: str, name: str) -> list[str]:
+    """Return the paths of the remote `name` of the work tree that contains a folder; if it is empty, of all remotes.
 
     Empty if there is none, or if one of them is not a path of this machine. Blocking.
     """
@@ -267,7 +267,7 @@ def _read_named_paths(work_tree: str) -> _NamedBySettings:
     pending += filter(None, map(os.environ.get, ("GIT_CONFIG_SYSTEM", "GIT_CONFIG_GLOBAL")))
     if (repository := repository_of(work_tree)) is not None:
         shared = os.path.join(repository, _pointer(repository, "commondir"))
-        pending += [os.path.join(folder, name) for folder in (shared, repository) for name in _SETTINGS_FILES]
+        pending += [os.path.join(folder, name) for folder in (shared, repository) for name in SETTINGS_FILES]
     key = (work_tree, *pending)
     if (named_paths := _named_by_settings.get(key)) is not None:
         return named_paths
@@ -342,7 +342,7 @@ def runs_programs(top: str) -> bool:
     except OSError:
         if not os.path.isdir(own):
             return True  # a worktree or a submodule, whose settings are elsewhere
-    for name in ("index", "config", "config.worktree"):
+    for name in ("index", *SETTINGS_FILES):
         try:
             with open_regular(os.path.join(own, name), through_links=True) as file:
                 content = file.head(MAX_INDEX_BYTES)

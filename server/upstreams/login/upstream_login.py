@@ -554,7 +554,10 @@ class Login:
         if record is not None and record.token is not None:
             server = _server_of(record)
             client = self._client_of(record, server)
-            await self._claim_issuer(server, record)
+            try:
+                await self._claim_issuer(server, record)
+            except LoginStoreUnavailableError:  # the login is already removed
+                raise LoginError("the store (store.url) became unavailable first") from None
             await self._servers.revoke(server, client, OAuthToken.model_validate(record.token))
         return is_removed
 

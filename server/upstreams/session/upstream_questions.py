@@ -80,7 +80,7 @@ MAX_BYTES = 256 << 10  # a larger question is refused
 MAX_OPEN = 64
 
 DOUBT_SECONDS = 2.0
-"""How long to wait for an upstream or a client before assuming that the two are waiting for each other."""
+"""How long to wait for a client's roots before assuming that the client and the upstream wait for each other."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -130,7 +130,7 @@ def test_only_the_restrictions_of_a_file_stay_in_force_when_it_is_no_longer_trus
             if warning.startswith(f"{project.file}: the restrictions in the last trusted")
         ]
         assert len(kept_warnings) == 1
-        assert "until the file is trusted again or this server restarts" in kept_warnings[0]
+        assert "until this server uses the file again or restarts" in kept_warnings[0]
 
 
 @pytest.mark.requirement("settings.live.restrictions")

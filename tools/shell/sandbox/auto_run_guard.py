@@ -37,6 +37,7 @@ from tools.files.path_opener import BLOCK_BYTES, StampedCache, open_folder, open
 from tools.files.workspace import contains, is_inside
 from tools.permissions import protected_files
 from tools.permissions.git_repositories import (
+    SETTINGS_FILES,
     TrackedFiles,
     paths_named_by_settings,
     settings_that_run,
@@ -57,7 +58,6 @@ COPIED_ENTRIES = 10_000  # maximum files and folders to copy
 _BARE = ({"HEAD", "objects", "refs"}, {"HEAD", "commondir"})  # names by which git recognises a repository
 _IN_STORE = ("objects", "refs", "config", "hooks")  # with `HEAD`, one of these is enough to protect a root as a store
 _STORES = ("objects", "refs", "logs")  # git's own data, which it does not execute
-_SETTINGS = ("config", "config.worktree")
 _SHARES = ("modules", "worktrees")  # folders in `.git` with the data of submodules and worktrees
 _IN_REPOSITORY = (*protected_files.REPOSITORY_FILES, *protected_files.REPOSITORY_FOLDERS)
 # Instructions in the state of a rebase or cherry-pick that make git run something when the operation continues
@@ -325,7 +325,7 @@ def is_harmless(path: str, roots: Sequence[str], auto_run_paths: Collection[str]
     folder, name = os.path.split(path)
     bare = folded(name)
     try:
-        if bare in _SETTINGS or _is_rebase_state(path):
+        if bare in SETTINGS_FILES or _is_rebase_state(path):
             return not _parts_that_run(path, roots)
         if bare in protected_files.REPOSITORY_FOLDERS:
             is_folder = stat.S_ISDIR(os.lstat(path).st_mode)
@@ -525,7 +525,7 @@ class AutoRunState:
         self._is_known, self._is_git = is_known, is_git
         self._before = {path: fingerprint(path) for path in paths}
         # Keyed by the path of a settings file or of a rebase's state: what git already runs because of it
-        names = {*protected_files.REPOSITORY_STEPS, *(_SETTINGS if is_git else ())}
+        names = {*protected_files.REPOSITORY_STEPS, *(SETTINGS_FILES if is_git else ())}
         self._runs = {path: _parts_that_run(path, roots) for path in paths if folded(os.path.basename(path)) in names}
         # The tracked files among `paths`, and those in the folders among `paths`
         tracked_files, places = TrackedFiles(), (_statuses_by_path(*item) for item in self._before.items() if is_git)
@@ -598,7 +598,7 @@ class AutoRunState:
         bare = folded(name)
         if after is None and (bare == REPOSITORY or (bare in _IN_REPOSITORY and not os.path.exists(f"{folder}/HEAD"))):
             return True  # a worktree, a submodule or a repository was removed
-        if after is not None and bare in _SETTINGS and self._adds_nothing_to_run(path):
+        if after is not None and bare in SETTINGS_FILES and self._adds_nothing_to_run(path):
             return True
         return all(
             _is_tracked(place, tracked_files) if os.path.lexists(place) else place in self._tracked
