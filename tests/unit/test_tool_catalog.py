@@ -241,7 +241,7 @@ def test_a_question_about_a_changed_tool_shows_each_version_from_where_they_diff
 def test_a_tool_that_is_unlisted_before_it_changes_is_shown_with_its_first_version(context: ToolContext) -> None:
     catalog, registry = catalog_of({"a": entry()}, built_in=False)
     for texts in (["old"], [], ["new"], ["old"], [], ["newer"]):
-        definitions = [{"name": "t", "description": text, "inputSchema": {}} for text in texts]
+        definitions: list[Json] = [{"name": "t", "description": text, "inputSchema": {}} for text in texts]
         catalog.set_listed("a", definitions, unreachable)
     details = anyio.run(registry.get_tool("a__t").should_confirm_execute, Json(), context)
     assert isinstance(details, McpConfirmation)
