@@ -88,7 +88,7 @@ def test_a_form_shows_defaults_and_limits_and_asks_again_for_an_invalid_answer(
 def test_a_form_without_fields_is_accepted_only_if_the_person_says_so(
     key: bytes, action: str, root: Path, tmp_path: Path
 ) -> None:
-    params = {"message": "Delete it?", "requestedSchema": {"type": "object", "properties": {}}}
+    params: dict[str, Any] = {"message": "Delete it?", "requestedSchema": {"type": "object", "properties": {}}}
     code, output = at_terminal(command_line(*asking_call(params, root, tmp_path)), [(b"[y/N] ", key)])
     assert code == 0, output
     assert f'"action": "{action}"' in output
