@@ -351,24 +351,26 @@ def _count_unindented(old: Sequence[str], raw: Sequence[str], new: Sequence[str]
     old_indentations = {indentation_of(line) for line in old}
     # For each examined line: whether it is indented like `old`, and whether it is indented like the file
     agreements: list[tuple[bool, bool]] = []
+    blank_count = 0  # how many blank lines come before the first examined line
     for number, (old_line, raw_line, line) in enumerate(zip(old, raw, new, strict=False)):
         indentation, is_common = indentation_of(line), line.strip() == old_line.strip()
         as_old, as_raw = indentation == indentation_of(old_line), indentation == indentation_of(raw_line)
         if line.strip() and (is_common or (as_raw and (not number or indentation not in old_indentations))):
+            blank_count = blank_count if agreements else number
             agreements.append((as_old, as_raw))
         if not is_common:
             break
     if all(as_old for as_old, _ in agreements):
         return None
-    unindented_count = 0 if agreements[0][1] else 1
-    if not (agreements[0][0] or agreements[0][1]) or not all(as_raw for _, as_raw in agreements[unindented_count:]):
+    is_first_indented = agreements[0][1]
+    if not any(agreements[0]) or not all(as_raw for _, as_raw in agreements[not is_first_indented :]):
         raise ToolError(
             ToolErrorType.EDIT_NO_OCCURRENCE_FOUND,
             "Nothing was written: old_string has a different indentation in the file, and new_string is indented "
             "neither like the file nor like old_string. Give both with the file's indentation, including the first "
             "line.",
         )
-    return unindented_count
+    return 0 if is_first_indented else blank_count + 1
 
 
 def _reindent(line: str, indentations: dict[str, str]) -> str:
