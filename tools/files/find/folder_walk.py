@@ -21,6 +21,7 @@ DEFAULT_EXCLUDED_FOLDERS = frozenset({"node_modules", ".git", "bower_components"
 CHECK_EVERY = 500  # how many entries of one folder are processed between checks for timeout and cancellation
 # Maximum number of symlinks to folders that one walk follows. A pattern may name many symlinks that form loops
 MAX_LINKED = 100
+_TOO_MANY_LINKS = f"PARTIAL RESULT: only {MAX_LINKED} symlinks to folders were followed."
 MAX_REFUSALS = 3  # maximum number of skipped folders for which the result gives the reason
 
 
@@ -131,8 +132,9 @@ class Walk:
                 if (target.path, target_selection) in seen:
                     continue
                 if len(seen) > MAX_LINKED:
-                    self.refusals.append(f"PARTIAL RESULT: only {MAX_LINKED} symlinks to folders were followed.")
-                    return
+                    if _TOO_MANY_LINKS not in self.refusals:
+                        self.refusals.append(_TOO_MANY_LINKS)
+                    break
                 seen.add((target.path, target_selection))
                 pending.append((target, target_selection))
             self._link_targets.clear()
