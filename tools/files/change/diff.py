@@ -79,7 +79,9 @@ def changed_lines(diff: Diff) -> str:
                 rest = " and more"
                 break
             number += line[0] == "+"
-        else:
+        elif line.startswith("["):  # the rest of the diff was cut
+            rest = " and more"
+        elif line.startswith(" "):
             number += 1
     lines = ", ".join(f"{first}" if first == last else f"{first}-{last}" for first, last in runs)
     return f"line{'s' if '-' in lines or ',' in lines else ''} {lines}{rest}" if lines else ""
