@@ -115,7 +115,8 @@ def with_entry(text: str, entry: str, headings: Sequence[str]) -> str:
     lines, begin = outside_code(text)
     if begin < len(bodies):
         place = sum(map(len, bodies[:begin])) + sum(map(len, endings[:begin]))
-        return f"{with_entry(text[:place], entry, headings)}{eol}{text[place:]}"
+        head = with_entry(text[:place], entry, headings)
+        return f"{head}{'' if head.endswith(eol * 2) else eol}{text[place:]}"
     bare_lines = [line.rstrip() for line in lines]
     heading = next((heading for heading in headings if heading in bare_lines), None)
     if heading is None:

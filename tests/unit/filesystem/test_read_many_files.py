@@ -310,6 +310,17 @@ async def test_every_root_is_searched(root: Path, tmp_path: Path, context: ToolC
     assert reasons(result) == {}
 
 
+@pytest.mark.requirement("many.paths")
+async def test_a_folder_with_an_absolute_path_is_searched_only_once(
+    root: Path, tmp_path: Path, context: ToolContext
+) -> None:
+    (tmp_path / "second").mkdir()
+    make(root, {"sub/a.txt": "a", "sub/b.log": "b", ".gitignore": "*.log\n"})
+    (root / ".git").mkdir()
+    two_roots = replace(context, workspace=Workspace([str(root), str(tmp_path / "second")]))
+    assert "1 git-ignored" in str((await run(two_roots, str(root / "sub"))).llm_content)
+
+
 @pytest.mark.requirement("many.budget")
 async def test_what_was_read_is_remembered_for_later_writes(root: Path, context: ToolContext) -> None:
     make(root, {"a.txt": "a"})

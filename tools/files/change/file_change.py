@@ -142,8 +142,8 @@ class FileSnapshot:
         was_reported = is_hidden and reads is not None and not reads.is_first_notice(f"{self.sha256} {path}")
         if expected_sha256 is not None and is_hidden:
             problem = (
-                f"The content of '{display_path}' is hidden from agents and is not what you last wrote, so "
-                "expected_sha256 was not compared with it. Nothing was written. Omit expected_sha256 to replace the "
+                f"The content of '{display_path}' is hidden from agents, so expected_sha256 was not compared "
+                "with it. Nothing was written. Omit expected_sha256 to replace the "
                 "file whatever it contains."
             )
         elif expected_sha256 is not None:
@@ -531,7 +531,10 @@ def plan_write(
         if is_binary:
             notes.append(f"The file had {len(data):,} bytes of binary data, all of which were replaced.")
         elif encoding is None and not is_known:
-            note = "The file was not UTF-8, and had no UTF-16 or UTF-32 byte order mark. The new content is UTF-8."
+            note = (
+                "The file was neither valid UTF-8, nor valid UTF-16 or UTF-32 with a byte order mark. The new content "
+                "is UTF-8."
+            )
             if best_guess is not None:
                 name = best_guess.name
                 note += f" It was shown as {name}; to write in that encoding, set encoding='{name}'."

@@ -440,8 +440,8 @@ def reading_of(lines: LineWindow, encoding: Encoding, limits: Limits, notes: Seq
             header.append(f"NUL characters are shown as {NUL_MARK}.")
         if not is_known:
             header.append(
-                "The file is not UTF-8, and has no UTF-16 or UTF-32 byte order mark: bytes that could not be "
-                f"decoded are shown as {REPLACEMENT}."
+                "The file is neither valid UTF-8, nor valid UTF-16 or UTF-32 with a byte order mark: bytes that could "
+                f"not be decoded are shown as {REPLACEMENT}."
             )
         header += notes
         text = f"{' '.join(header)}\n\n---\n\n{text}" if header else text

@@ -91,6 +91,8 @@ class FileSelection:
             for entry in entries:
                 if walk.is_out_of_time():
                     break
+                if entry in found_entries and os.path.isabs(entry):
+                    continue  # found from another root
                 location = self._add_existing(root.path, entry)
                 if location is None:
                     found_entries.add(entry)

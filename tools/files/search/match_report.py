@@ -204,7 +204,7 @@ class MatchReport:
             self.matches += shown_count
             self._counted += len(lines)
             self._files += 1
-            self._per_file_reached = self._per_file_reached or len(lines) == query.per_file
+            self._per_file_reached = self._per_file_reached or (not query.names_only and len(lines) == query.per_file)
         return not (self._has_more or self._is_cut)
 
     def result(self, *, searched_count: int, timed_out: bool, huge: int, notes: Sequence[str]) -> ToolResult:
