@@ -219,7 +219,7 @@ class Batch:
     timed_out: bool = False
     _chars: int = 0
     _media_bytes: int = 0
-    _pdf_seconds: float = MAX_PDF_SECONDS
+    _pdf_seconds: float = MAX_PDF_SECONDS  # what is left of the time that all PDF files share
     _parent: str = ""
     _folder: Folder | None = None
 
@@ -271,13 +271,17 @@ class Batch:
                 if not (candidate.named_location or has_entry):
                     self.skipped.append((path, f"{kind.value} file; name it, or its extension, to read it"))
                     return
-                if self._media_bytes + file.info.st_size > MAX_MEDIA_BYTES or self._pdf_seconds <= 0:
+                if kind is FileKind.PDF and self._pdf_seconds <= 0:
+                    self.skipped.append(
+                        (path, "PDF file; earlier PDF files took all the time. Use read_file for this one")
+                    )
+                    return
+                if self._media_bytes + file.info.st_size > MAX_MEDIA_BYTES:
                     self.unread_files.append(candidate)
                     return
             start_time = time.monotonic()
             reading = read(file, location, file_type, head, request, self.media, pdf_seconds=self._pdf_seconds)
-            if kind not in TEXT_KINDS:
-                # PDF files share one time budget.
+            if kind is FileKind.PDF:
                 self._pdf_seconds -= time.monotonic() - start_time
         self.read_paths.append(location.name)
         if reading.is_text:
