@@ -39,7 +39,7 @@ _IMPORT = re.compile(r"(?<!\S)@")  # begins an import: Qwen Code and Gemini CLI 
 _MARKUP = re.compile(r"<(?=[!?])")  # begins a comment, declaration or processing instruction, which hides text
 # Begins a heading, a quotation, a list, a thematic break, code, or a link definition, which is invisible.
 _BLOCK = re.compile(r"#|>|[*+](?=\s|$)|[*_]{3,}$|```|~~~|\[[^\]]*\]:")
-_NUMBER = re.compile(r"(\d{1,9})([.)])(?=\s|$)")
+_NUMBER = re.compile(r"^(\d{1,9})([.)])(?=\s|$)")
 _ESCAPED = re.compile(r"\\([!-/:-@\[-`{-~])")
 _ITEM = re.compile(r"\s*[-*+]\s+(.*)")
 _FENCE = re.compile(r" {0,3}(`{3,}|~{3,})")  # begins and ends a code block, in which nothing is a heading or an entry
@@ -57,7 +57,7 @@ def entry_of(fact: str) -> str:
     line = _IMPORT.sub(r"\\@", _MARKUP.sub("&lt;", line))
     if _BLOCK.match(line):
         line = f"\\{line}"
-    return "- " + _NUMBER.sub(r"\1\\\2", line, count=1) if _NUMBER.match(line) else f"- {line}"
+    return "- " + _NUMBER.sub(r"\1\\\2", line)
 
 
 def entries_in(text: str) -> list[str]:

@@ -37,7 +37,7 @@ class MemoryFile:
 class MemoryFiles:
     file_name: str = "AGENTS.md"  # the name of the Markdown file, in the workspace folder and in the global folder
     global_folder: str | None = None  # the folder of the global memory, which need not exist; `None` if unknown
-    section: str = SECTION  # title, without `##`, of the section to create if a file has no known one
+    section: str = SECTION  # title, without `##`, of the section to create if a file has no known section
     project_file_name: str | None = None  # the name in the workspace folder, if different from `file_name`
 
     @property

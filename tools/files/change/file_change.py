@@ -242,7 +242,7 @@ def encode_or_refuse(text: str, encoding: Encoding, parameter: str) -> bytes:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FileChange(ABC):
-    """A change that is ready to be written; a `TextEdit` for the tool `edit`."""
+    """A change that is ready to be written. Each tool that changes files has its own subclass, such as `TextEdit`."""
 
     title: ClassVar[str]  # the first words of the question's title
     labels: ClassVar[tuple[str, str]] = PROPOSED  # labels of the two sides of the diff in a result
@@ -338,8 +338,8 @@ def make_change(
     """Make a change, and record the file as seen by this client. Blocking. After a `ToolError`, nothing has changed.
 
     `planned` is the plan made for the question, which is reused if it still fits. If not, `plan_now` makes a new plan
-    while other writers are locked out. Its arguments are the new text, and whether the user wrote that text.
-    `confirmed_state` is the state of the file that the user saw.
+    while other writers are locked out. The arguments of `plan_now` are the new text, and whether the user wrote that
+    text. `confirmed_state` is the state of the file that the user saw.
     """
     location = target.location
     text, is_users = settled_text(proposal, answer)
@@ -507,7 +507,10 @@ class WholeFileWrite(FileChange):
 def plan_write(
     target: TargetFile, content: str, *, expected_sha256: str | None, encoding: str | None, is_users: bool
 ) -> WholeFileWrite:
-    """Plan a write that keeps the encoding and line endings. Writes nothing. The parameters are as in `plan_edit`."""
+    """Plan a write of a whole file, which keeps its line endings. Writes nothing.
+
+    If `encoding` is `None`, the encoding is also kept. The other parameters are as in `plan_edit`.
+    """
     location = target.location
     snapshot = take_snapshot(target)
     data, is_hidden = snapshot.data, snapshot.hidden_by is not None

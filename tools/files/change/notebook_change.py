@@ -30,7 +30,7 @@ from tools.files.text_encodings import decode, encode
 from tools.text.file_names import brief, shown_whole_path
 
 EditMode = Literal["replace", "insert", "delete"]
-MAX_NAMED = 20  # cells listed in an error
+MAX_NAMED = 20  # maximum number of cells listed in an error
 _DONE: Mapping[EditMode, str] = {"replace": "Replaced", "insert": "Inserted", "delete": "Deleted"}
 
 

@@ -1,4 +1,4 @@
-"""`glob`: compiles patterns, also those of other tools, into matchers that a walk applies folder by folder.
+"""`glob`: compiles its patterns, and those of other tools, into matchers that a walk applies folder by folder.
 
 Supports `*`, `?`, `[...]`, `{a,b}`, `{1..3}`, `**`, and the alternatives `@(a|b)` and `?(a|b)`. If a pattern begins
 with an existing path, that part is taken literally, so `app/[id]/(group)/page.tsx` finds the file with this path.
@@ -26,7 +26,7 @@ from tools.text.file_names import brief, one_line, sendable_name, shown_path, sh
 from tools.text.look_alikes import visible_form
 
 MAX_ALTERNATIVES = 256  # maximum number of patterns that braces may expand to
-# Maximum total length of these patterns: eight of the longest patterns, or 128 characters for each of 256 patterns
+# Maximum total length of the expanded patterns: eight of maximum length, or 128 characters for each of 256
 MAX_EXPANDED_CHARS = 32_768
 _BRACE = re.compile(r"\\.|[{},]", re.DOTALL)  # braces and commas, and escaped characters
 _RANGE = re.compile(r"(-?\d{1,6})\.\.(-?\d{1,6})|([A-Za-z])\.\.([A-Za-z])")
@@ -37,7 +37,7 @@ class PatternRefusedError(ValueError):
 
 
 def expand_braces(pattern: str) -> list[str]:
-    """Expand `{a,b}` and `{1..3}`; other braces are literal. `PatternRefusedError` if the result is too large."""
+    """Expand `{a,b}` and `{1..3}`; other braces stay literal. Raises a `PatternRefusedError` if there are too many."""
     # Positions of special braces and commas. A range is recorded at the position of its opening brace.
     marks: dict[int, str | re.Match[str]] = {}
     open_braces: list[tuple[int, list[int]]] = []
@@ -57,7 +57,7 @@ def expand_braces(pattern: str) -> list[str]:
             case _:
                 pass
 
-    # For the whole pattern and each open pair of braces: the finished choices, and the current choice so far
+    # For the whole pattern and each open pair of braces: the finished choices, and the expansions of the current one
     groups: list[tuple[list[str], list[str]]] = [([], [""])]
 
     def append(ends: Sequence[str]) -> None:

@@ -1,14 +1,14 @@
 """Suggests paths: completions of a path that is being typed, and existing paths in place of a missing one.
 
-A path that is being typed is completed with entries of one folder, which alone is listed, or with files anywhere inside
-it whose names contain a few characters.
+A path that is being typed is completed with the entries of one folder whose names begin with the typed text, or with
+files anywhere inside that folder whose names contain the typed text.
 
 For a missing path, existing paths that look the same, or that differ only in extra text such as quotes, are suggested.
 If there are none, files with similar names are searched for in the deepest existing folder of the missing path, then in
 the root, except for ignored entries, excluded folders and nested roots. Paths that are forbidden, hidden from agents or
 outside the workspace are never suggested.
 
-When the time for one of these is up, the paths found so far are returned.
+When the time for a completion or a search is up, the paths found so far are returned.
 """
 
 from __future__ import annotations
@@ -99,7 +99,7 @@ def _after_separators(line: str, position: int) -> int:
 
 LIST_SECONDS = 1.0  # time to examine one folder, while a person waits between keystrokes
 BELOW_SECONDS = 0.2  # time for a search of all files inside a folder; enough for about ten thousand files
-MAX_BELOW = 1_000  # number of files after which such a search stops; the best of these files are returned
+MAX_BELOW = 1_000  # number of matching files after which a search inside a folder stops
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,7 +154,10 @@ class _NameContains(Everything):
 
 
 def files_containing(workspace: Workspace, folder: Location, text: str, limit: int, signal: AbortSignal) -> Candidates:
-    """Return files in a folder whose base names contain `text` in any case: first at the beginning, then by depth."""
+    """Return files anywhere inside a folder whose base names contain `text` in any case.
+
+    Files whose names begin with `text` come first. Within both groups, less nested files come first.
+    """
     filters = Filters(git=workspace.respect_git_ignore, agent=workspace.respect_agent_ignore)
     walk = Walk(workspace, filters, Deadline(signal, BELOW_SECONDS))
     paths, folded_text = list[str](), text.casefold()
@@ -319,7 +322,7 @@ class _Ranking:
         likeness = self._likeness[name]
         if likeness < MIN_LIKENESS:
             return
-        # The wanted folder is best. Next come folders whose path ends with the wanted folder's, or is the end of it.
+        # The wanted folder is best. Next come folders whose path ends with the wanted path, or vice versa.
         long, short = sorted((f"/{folder}", f"/{self._folder}" if self._folder else ""), key=len, reverse=True)
         if folder == self._folder:
             likeness += 0.3

@@ -54,7 +54,7 @@ class Source:
         return cls(BytesIO(data), len(data))
 
     def read_at(self, position: int, length: int) -> bytes:
-        """Return `length` bytes, or fewer at the end. One unbuffered read may return fewer, so it may be repeated."""
+        """Return `length` bytes, or fewer at the end. One unbuffered read may return fewer, so reads are repeated."""
         self._stream.seek(position + self._bom_length)
         data = self._stream.read(length)
         while len(data) < length and (block := self._stream.read(length - len(data))):
@@ -372,8 +372,8 @@ class _Lines:
 class Reading:
     """The result of one read. Treat it as immutable; a frozen class would triple the cost of creating one."""
 
-    # The content for the model, never empty. Text is a single `TextPart`: a header if something was left out, and the
-    # unchanged lines of the file.
+    # The content for the model, never empty. Text is one `TextPart`: a header if something was left out, and the
+    # unchanged lines of the file. Notes may follow as further parts.
     parts: tuple[Part, ...]
     kind: FileKind  # how the file is shown
     # Number of the first line shown, from 1; 0 if none is shown (empty files, media). If the file is too large to count
@@ -382,7 +382,7 @@ class Reading:
     end: int = 0  # number of the last line shown, counted like `start`
     # Lines in the file, or `None` if unknown or not text. A final line ending does not start another line.
     total: int | None = None
-    truncated: bool = False  # whether lines after `end` were left out; continue with `next_offset`
+    truncated: bool = False  # whether something after the shown part was left out; see `next_offset` and `next_char`
     shortened: bool = False  # whether at least one line was truncated at `Limits.line_chars`
     chars: int = 0  # number of characters of the file's text in `parts`, without the header; 0 for media
     # Name of the encoding, `unknown-8bit` if unknown, `None` for media and binary files

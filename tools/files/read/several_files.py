@@ -298,7 +298,7 @@ class Batch:
             self.reads.record(location.path, SeenFile(identity_of(file.info), reading.sha256), reading.content)
 
     def _open(self, location: Location) -> OpenedFile:
-        """Open a file; if the one before was in the same folder, through that folder: faster, and just as safe."""
+        """Open a file. Consecutive files of a folder are opened through its descriptor: faster, and just as safe."""
         parent, _, name = location.path.rpartition(os.sep)
         if parent != self._parent:
             self._leave_folder()

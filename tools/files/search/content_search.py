@@ -118,9 +118,9 @@ def search_contents(workspace: Workspace, query: ContentQuery, limits: Limits, d
     main = Query(query.pattern, query.fixed_strings, query.ignore_case)
     exclude = None if query.exclude is None else Query(query.exclude, fixed=False, ignore_case=query.ignore_case)
     report = MatchReport(workspace, query, limits, deadline, starts)
-    max_lines, rg, excluding = report.most_per_file, Ripgrep(program, deadline), Ripgrep(program, deadline)
+    max_lines, rg, second_rg = report.most_per_file, Ripgrep(program, deadline), Ripgrep(program, deadline)
     search = ContentSearch(
-        workspace, filters, starts, is_file, selection, type_options, main, exclude, max_lines, rg, excluding
+        workspace, filters, starts, is_file, selection, type_options, main, exclude, max_lines, rg, second_rg
     )
     if position is not None and not is_file:
         search.follow_links(position, Walk(workspace, filters, deadline))
@@ -135,7 +135,7 @@ def search_contents(workspace: Workspace, query: ContentQuery, limits: Limits, d
         if not hint and not error.query.fixed:
             hint = "To search for it as literal text, set fixed_strings to true."
         raise _unusable(name, error.query.pattern, f"ripgrep reports: {error}. {hint}".rstrip()) from None
-    searched_count, timed_out = rg.searched_count, rg.timed_out or excluding.timed_out
+    searched_count, timed_out = rg.searched_count, rg.timed_out or second_rg.timed_out
     is_text = True
     if is_file and not report.matches:
         with workspace.open_file(starts[0]) as file:
@@ -171,7 +171,7 @@ class ContentSearch:
     exclude: Query | None  # lines that also match it are dropped
     lines_per_file: int  # maximum number of matching lines needed per file
     ripgrep: Ripgrep
-    excluding: Ripgrep  # searches for the lines to exclude, and searches decoded files
+    second_ripgrep: Ripgrep  # searches for the lines to exclude, and searches decoded files
     huge: int = 0  # number of files that the call names but that are too large to search
     undecoded_count: int = 0  # number of files that are too large to decode
     # Files that match only in an encoding that is not used to show them, each with that encoding
@@ -192,8 +192,8 @@ class ContentSearch:
         self._link_targets, self.refusals = targets, walk.refusals
 
     def matches(self) -> Generator[tuple[Location, LineMatch]]:
-        """Yield the folder and first matching lines of each file. `RefusedQueryError` for an unusable pattern."""
-        if self.exclude is not None and (reason := self.excluding.refusal(self.exclude)):
+        """Yield the folder and first matching lines of each file. Raises a `RefusedQueryError` for a bad pattern."""
+        if self.exclude is not None and (reason := self.second_ripgrep.refusal(self.exclude)):
             raise RefusedQueryError(self.exclude, reason)
         seen: set[str] = set()
         for folder, paths, visible in self._search_targets():
@@ -229,7 +229,7 @@ class ContentSearch:
                 "Files that match only in an encoding that read_file does not use for them are not shown: "
                 f"{', '.join(files)}" + (f" and {more} more" if more else "")
             )
-        notes += [] if is_text else ["This file was not searched as text: it is binary or UTF-32"]
+        notes += [] if is_text else ["This file was not searched as text: it is binary, UTF-32, or large UTF-16"]
         notes += ["Some files or folders could not be read."] if self.ripgrep.has_unreadable else []
         return notes
 
@@ -267,13 +267,13 @@ class ContentSearch:
                         yield from self._search_decoded(folder, [match.path])
                 return
             options = visible.options if visible else ()
-            with closing(self.excluding.files(folder.path, paths, *options, not_utf_8=True)) as candidates:
-                legacy = {path for path in candidates if visible is None or visible.contains(path)}
-            sizes = {path: self.workspace.size_of(self.workspace.below(folder, path)) or 0 for path in legacy}
-            small = {path for path, size in sizes.items() if size <= MAX_DECODED_BYTES}
-            self.undecoded_count += len(sizes) - len(small)
-            as_bytes = (match for match in matches if match.path not in small)
-            as_text = self._search_decoded(folder, sorted(small, key=_by_names))
+            with closing(self.second_ripgrep.files(folder.path, paths, *options, not_utf_8=True)) as candidates:
+                legacy_paths = {path for path in candidates if visible is None or visible.contains(path)}
+            sizes = {path: self.workspace.size_of(self.workspace.below(folder, path)) or 0 for path in legacy_paths}
+            small_paths = {path for path, size in sizes.items() if size <= MAX_DECODED_BYTES}
+            self.undecoded_count += len(sizes) - len(small_paths)
+            as_bytes = (match for match in matches if match.path not in small_paths)
+            as_text = self._search_decoded(folder, sorted(small_paths, key=_by_names))
             yield from heapq.merge(as_bytes, as_text, key=lambda match: _by_names(match.path))
 
     def _sorted_matches(self, folder: Location, visible: VisibleFiles, option: str) -> Generator[LineMatch]:
@@ -299,11 +299,13 @@ class ContentSearch:
         while batch := list(islice(matches, EXCLUDED_AT_ONCE)):
             match_by_path = {match.path: match for match in batch}
             option = f"--max-count={MAX_LINES_OF_FILE}"
-            with closing(self.excluding.matches(exclude, folder.path, list(match_by_path), option)) as exclude_matches:
+            with closing(
+                self.second_ripgrep.matches(exclude, folder.path, list(match_by_path), option)
+            ) as exclude_matches:
                 for exclude_match in (match for match in exclude_matches if match.path in match_by_path):
                     match, excluded = match_by_path[exclude_match.path], frozenset(exclude_match.lines)
                     match_by_path[exclude_match.path] = match.only(len(match.lines), without=excluded)
-            if self.excluding.timed_out:
+            if self.second_ripgrep.timed_out:
                 return  # the excluded lines are unknown
             yield from (match for match in match_by_path.values() if match.lines)
 
@@ -313,13 +315,13 @@ class ContentSearch:
         Files are decoded on demand until ripgrep's time is up. Files that match only in an unlikely encoding are added
         to `unshown_encodings`.
         """
-        waiting = iter(paths)
-        while not self.excluding.timed_out:
+        remaining_paths = iter(paths)
+        while not self.second_ripgrep.timed_out:
             # For each possible decoding of a file: path, data, encodings, and its last line in the joined text
             decodings: list[tuple[str, bytes, set[str], int]] = []
             with unnamed_file() as texts:
                 size = number = 0
-                for path in islice(waiting, FILES_AT_ONCE):
+                for path in islice(remaining_paths, FILES_AT_ONCE):
                     data = self._read_or_empty(self.workspace.below(folder, path))
                     decoded = shown_text(data) if len(data) > MAX_READ_BYTES else None
                     encodings_by_text = (
@@ -338,7 +340,7 @@ class ContentSearch:
                 if self.exclude is not None and hits.lines:
                     exclude_hits = self._matching_lines(texts, folder, self.exclude)
                     hits = hits.only(len(hits.lines), without=frozenset(exclude_hits.lines))
-            if self.excluding.timed_out:
+            if self.second_ripgrep.timed_out:
                 return
             first = lines_before = 0
             shown_paths = set[str]()
@@ -366,7 +368,9 @@ class ContentSearch:
 
     def _matching_lines(self, texts: IO[bytes], folder: Location, query: Query) -> LineMatch:
         texts.seek(0)
-        matches = list(self.excluding.matches(query, folder.path, (), f"--max-count={MAX_LINES_OF_FILE}", stdin=texts))
+        matches = list(
+            self.second_ripgrep.matches(query, folder.path, (), f"--max-count={MAX_LINES_OF_FILE}", stdin=texts)
+        )
         return matches[0] if matches else LineMatch("", (), ())
 
     def _read_or_empty(self, location: Location) -> bytes:
@@ -374,7 +378,7 @@ class ContentSearch:
         try:
             with self.workspace.open_file(location) as file:
                 is_small = file.info.st_size <= MAX_DECODED_BYTES
-                return file.whole(self.excluding.deadline.signal) if is_small else b""
+                return file.whole(self.second_ripgrep.deadline.signal) if is_small else b""
         except OSError:
             return b""
         except ToolError as error:

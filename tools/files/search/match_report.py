@@ -143,7 +143,7 @@ class MatchReport:
 
     @property
     def most_per_file(self) -> int:
-        """How many matches per file are needed: one more than can be shown, to detect that there are more."""
+        """How many matches per file are needed: at most one more than `limit`, to detect that there are more."""
         query = self._query
         if query.counts:
             return query.per_file or MAX_LINES_OF_FILE
