@@ -194,7 +194,7 @@ class MemoryAddition:
         self.diff = unified_diff(None if data is None else old.shown(), Decoded(new, old.encoding).shown())
 
     def write(self) -> list[str]:
-        """Write the file, and return notes for the result. Raises a `ToolError` if it has changed or if this fails."""
+        """Write the file and return notes for the result. Raises a `ToolError` if it changed or cannot be written."""
         target, snapshot, last_read = self._target, self.snapshot, self._target.seen
         if self._scope == "global":  # the folder may not exist yet
             try:
@@ -208,7 +208,7 @@ class MemoryAddition:
                 ) from None
         with record_change(target, snapshot, self._data, self.sha256, self.diff) as record:
             identity, links_broken = replace_file(target.workspace, target.location, self._data, snapshot.identity)
-        # The new content counts as read only if the client had read the file before.
+        # The new content counts as read only if the client had read the old content.
         was_current = last_read is not None and (
             last_read.identity == snapshot.identity or last_read.sha256 in {snapshot.sha256} - {None}
         )

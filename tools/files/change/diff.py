@@ -26,7 +26,7 @@ MAX_LINE_CHARS = 2_000
 # proportion to the length of its differences, and each of these differences gets an equal part of that share. A longer
 # difference is reduced to its two ends.
 MAX_CHANGED_CHARS = 24_000
-NEARBY = 10  # how many lines before and after a long line's own position may be its old or new version
+NEARBY = 10  # how many lines away from a long line's own position its old or new version may be
 MAX_PARTS = 40  # maximum number of differences shown within one line
 # If two lines differ over a range of more characters than this, the whole range counts as one difference
 MAX_COMPARED_CHARS = 100_000
@@ -66,7 +66,7 @@ class Diff:
 def changed_lines(diff: Diff) -> str:
     """List the changed lines by their numbers in the new text: `lines 3-5, 9`.
 
-    A deletion counts as a change of the next line. If there are many changes, the last ones may be missing.
+    A deletion counts as a change of the next line. `and more` is appended if some changes are not listed.
     """
     runs: list[list[int]] = []
     number, rest = 0, ""

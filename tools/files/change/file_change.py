@@ -242,7 +242,7 @@ def encode_or_refuse(text: str, encoding: Encoding, parameter: str) -> bytes:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FileChange(ABC):
-    """A change that is ready to be written. Each tool that changes files has its own subclass, such as `TextEdit`."""
+    """A change that is ready to be written. Most tools that change files have a subclass, such as `TextEdit`."""
 
     title: ClassVar[str]  # the first words of the question's title
     labels: ClassVar[tuple[str, str]] = PROPOSED  # labels of the two sides of the diff in a result
@@ -509,7 +509,7 @@ def plan_write(
 ) -> WholeFileWrite:
     """Plan a write of a whole file, which keeps its line endings. Writes nothing.
 
-    If `encoding` is `None`, the encoding is also kept. The other parameters are as in `plan_edit`.
+    If `encoding` is `None`, a known encoding is also kept. The other parameters are as in `plan_edit`.
     """
     location = target.location
     snapshot = take_snapshot(target)

@@ -175,7 +175,7 @@ def _lines(source: str, old_source: Any) -> str | list[str]:
 
 
 def _replace_source(notebook: Notebook, part: JsonPart, source: str, cell_type: str) -> tuple[str, bool]:
-    """Return the notebook's text with a cell's source replaced, and whether the cell had outputs."""
+    """Return the notebook's text with a cell's source and type replaced, and whether the cell had outputs."""
     cell = parse_parts(notebook.text, part.start)
     layout, old_cell = layout_of(notebook.text, cell), mapping(part.value)
     is_code = cell_type == "code"

@@ -64,7 +64,7 @@ def first_omission(new: str, old: str | None, exempt_text: str | None = None, *,
     """Return the first line that is a placeholder for old lines that the new text lacks.
 
     `old` is `None` if the old text must not influence the result. Lines of `exempt_text` (by default, `old`) are never
-    reported, and neither are Markdown headings if the file at `path` has the name of a Markdown file.
+    reported, and neither are Markdown headings if `path` is that of a Markdown file.
     """
     lower_text = new.lower()
     hints = [hint for hint in _HINTS if hint in lower_text]

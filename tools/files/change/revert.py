@@ -1,7 +1,7 @@
 """Undoes a change: finds it, checks that the file is still as the change left it, and restores the old content.
 
-No other file, folder or repository is ever touched. If the file has been changed again after the change, it is left
-alone, and the differences are reported.
+No other file, folder or repository is ever touched. If the file was changed again later, it is left alone, and the
+differences are reported.
 """
 
 from __future__ import annotations
@@ -95,7 +95,7 @@ def find_change(journal: Journal, client: str | None, workspace: Workspace, numb
 def target_of(
     change: JournaledChange, workspace: Workspace, reads: ReadLedger | None, signal: AbortSignal, author: Author | None
 ) -> TargetFile:
-    """Return the file of a change; follows no symlinks. Raises a `ToolError` if agents may not see or write it."""
+    """Return the file of a change, without following symlinks. Raises a `ToolError` if agents must not access it."""
     location = workspace.at(change.path)
     workspace.refuse_to_write(location)
     # Agents must not see the old content, but the user can undo the change.

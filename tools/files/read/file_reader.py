@@ -26,7 +26,7 @@ EMPTY = "[The file is empty.]"
 
 
 def read_beginning(file: OpenedFile, location: Location) -> tuple[FileType, bytes]:
-    """Return the type of a file and its first `HEAD_BYTES` bytes, before deciding whether to read all of it."""
+    """Return the type of a file and its first `HEAD_BYTES` bytes, which decide how `read` reads the file."""
     try:
         head = file.head(HEAD_BYTES)
     except OSError as error:

@@ -1,4 +1,4 @@
-"""Selects lines of a file for the model, with a header that mentions any lines left out."""
+"""Selects lines of a file for the model, and adds a header if anything is left out or replaced."""
 
 from __future__ import annotations
 
@@ -118,7 +118,7 @@ class LineIndex:
         return LineIndex(counts, running_total + (last not in (b"", source.separator)) if is_complete else None)
 
     def position_of(self, line: int, source: Source) -> int | None:
-        """Return where a line begins, or `None` past the end. `file_too_large` if it is past the counted lines."""
+        """Return where a line begins, or `None` past the end. Raises `file_too_large` past the counted lines."""
         if line == 0:
             return 0
         if self.ending_count < line:

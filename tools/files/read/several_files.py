@@ -154,7 +154,7 @@ class FileSelection:
         return None
 
     def _search(self, start: Location, wanted_files: Selection, literal_names: Iterable[str] = ()) -> None:
-        """Add the wanted files in a folder tree. `literal_names` are searched even if they are excluded by default."""
+        """Add the wanted files in a folder tree. Folders in `literal_names` are not excluded by default."""
         walk, folder_names = self._walk, start.relative.split("/") if start.path != start.root else []
         folders = EXCLUDED_FOLDERS if self._use_defaults else frozenset[str]()
         walk.filters = replace(walk.filters, folders=folders.difference(folder_names, literal_names))
@@ -423,5 +423,5 @@ def _fitting(lines: Iterable[str]) -> list[str]:
 
 
 def _reasons(entries: Sequence[tuple[str, str]], limit: int) -> list[tuple[str, str]]:
-    """Return the first skipped entries with their reasons, each truncated to a reasonable length."""
+    """Return the first skipped entries with their reasons, each truncated to `MAX_REASON_CHARS`."""
     return [(shown_path(path), reason[:MAX_REASON_CHARS]) for path, reason in entries[:limit]]

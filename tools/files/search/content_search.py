@@ -159,7 +159,7 @@ MAX_READ_BYTES = 1 << 17
 
 @dataclass(slots=True)
 class ContentSearch:
-    """Searches folders and files one by one. ripgrep receives the part of the query that it supports."""
+    """Searches folders one after another, or a file. ripgrep receives the part of the query that it supports."""
 
     workspace: Workspace
     filters: Filters
@@ -171,7 +171,7 @@ class ContentSearch:
     exclude: Query | None  # lines that also match it are dropped
     lines_per_file: int  # maximum number of matching lines needed per file
     ripgrep: Ripgrep
-    second_ripgrep: Ripgrep  # searches for the lines to exclude, and searches decoded files
+    second_ripgrep: Ripgrep  # finds the lines to exclude, and searches decoded files
     huge: int = 0  # number of files that the call names but that are too large to search
     undecoded_count: int = 0  # number of files that are too large to decode
     # Files that match only in an encoding that is not used to show them, each with that encoding
@@ -312,8 +312,8 @@ class ContentSearch:
     def _search_decoded(self, folder: Location, paths: Iterable[str]) -> Generator[LineMatch]:
         """Yield the files whose decoded text matches, in the order of `paths`, which are relative to the folder.
 
-        Files are decoded on demand until ripgrep's time is up. Files that match only in an unlikely encoding are added
-        to `unshown_encodings`.
+        Files are decoded on demand until ripgrep's time is up. Files that match only in an encoding that
+        `shown_text` does not use are added to `unshown_encodings`.
         """
         remaining_paths = iter(paths)
         while not self.second_ripgrep.timed_out:
@@ -364,7 +364,7 @@ class ContentSearch:
                 decoded = decode(file.whole(AbortSignal()))
                 return decoded is not None and decoded.encoding.is_known
         except (OSError, ToolError):
-            return True  # the reason is reported when the file is shown
+            return True  # the file is opened again before it is shown
 
     def _matching_lines(self, texts: IO[bytes], folder: Location, query: Query) -> LineMatch:
         texts.seek(0)
@@ -434,7 +434,7 @@ class VisibleFiles:
         return [*folders, git_option, *self._search.type_options]
 
     def contains(self, path: str) -> bool:
-        """Return True if a file may be shown: neither it nor a folder above it is hidden."""
+        """Return True if a file is wanted, and neither the file nor a folder above it is hidden."""
         parent, _, name = path.rpartition("/")
         rules = self._folders.get(parent, self._top)
         if parent not in self._folders:
