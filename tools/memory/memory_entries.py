@@ -28,7 +28,7 @@ from tools.files.change.file_change import (
     truncate,
 )
 from tools.files.change.writer import exclusive, replace_file
-from tools.files.ignore_files import agent_ignore_file
+from tools.files.ignore_files import why_hidden
 from tools.files.text_encodings import UTF_8, Decoded, decode, encode, is_utf8, line_endings, split_lines
 from tools.files.workspace import SeenFile
 from tools.memory.memory_files import MemoryScope
@@ -147,9 +147,7 @@ class MemoryAddition:
     def __init__(self, scope: MemoryScope, target: TargetFile, entry: str, headings: Sequence[str]) -> None:
         workspace, location = target.workspace, target.location
         name = f"The {scope} memory '{location.relative}'"
-        hidden_by = agent_ignore_file(workspace, location)
-        if hidden_by is None and workspace.forbidden is not None:
-            hidden_by = workspace.forbidden(location.path)
+        hidden_by = why_hidden(workspace, location)
         if hidden_by is not None:
             raise ToolError(
                 ToolErrorType.PATH_IGNORED,

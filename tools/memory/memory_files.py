@@ -64,7 +64,12 @@ class MemoryFiles:
             )
         else:
             # Agent-ignore files belong in projects; nobody expects one in a settings folder.
-            owner = Workspace([self.global_folder], respect_agent_ignore=False, forbidden=workspace.forbidden)
+            owner = Workspace(
+                [self.global_folder],
+                respect_agent_ignore=False,
+                forbidden=workspace.forbidden,
+                rule_of_all_reading=workspace.rule_of_all_reading,
+            )
             name = self.file_name
         try:
             location = owner.locate(os.path.join(owner.first_root, name))
