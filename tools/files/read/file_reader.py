@@ -65,8 +65,7 @@ def read_path(
         raise
     with file:
         file_type, head = read_beginning(file, location)
-        page_range = Pages.parse(pages) if pages else ALL_PAGES
-        reading = read(file, location, file_type, head, request, media, pages=page_range)
+        reading = read(file, location, file_type, head, request, media, pages=Pages.parse(pages))
     if reads is not None:
         reads.record(location.path, SeenFile(identity_of(file.info), reading.sha256), reading.content)
     notes: list[str] = []

@@ -157,16 +157,6 @@ class Image:
         return f"models accept at most {MAX_PIXELS:,} pixels per side" if too_long else ""
 
 
-def measure(data: bytes, mime_type: str) -> Image:
-    """Examine an image. `data` may be only its beginning."""
-    image = Image(mime_type)
-    reader = _READERS.get(mime_type)
-    if reader is not None:
-        with suppress(struct.error, IndexError, ValueError):  # the data ends too early
-            reader(data, image)
-    return image
-
-
 def _png(data: bytes, image: Image) -> None:
     at, has_pixels = 8, False
     while True:
@@ -228,7 +218,10 @@ def media_parts(
     problem = "" if size <= MAX_INLINE_BYTES else "too large to be sent inline"
     if file_type.kind is FileKind.IMAGE:
         data = file.head(HEAD_BYTES) if problem else file.whole(signal)
-        image = measure(data, file_type.mime_type)
+        image = Image(file_type.mime_type)
+        if (reader := _READERS.get(image.mime_type)) is not None:
+            with suppress(struct.error, IndexError, ValueError):  # the data ends too early
+                reader(data, image)
         pixels = f"{image.width:,} x {image.height:,} pixels" if image.width and image.height else ""
         problem = problem or image.rejection_reason
     details = ", ".join(filter(None, (file_type.mime_type, f"{size:,} bytes", pixels)))
