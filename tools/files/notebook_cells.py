@@ -349,8 +349,8 @@ def _outputs(outputs: Sequence[Any]) -> str:
     # A stream comes in pieces, and a later piece may overwrite an earlier one.
     pieces = groupby(map(mapping, outputs), lambda output: output.get("output_type") == "stream" and output.get("name"))
     merged_outputs = [
-        [{"text": "".join(text_of(output.get("text")) for output in several)}] if stream else list(several)
-        for stream, several in pieces
+        [{"text": "".join(text_of(output.get("text")) for output in group)}] if stream else list(group)
+        for stream, group in pieces
     ]
     for output in chain.from_iterable(merged_outputs):
         text = text_of(output.get("text"))

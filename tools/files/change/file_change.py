@@ -91,8 +91,8 @@ class TargetFile:
         client must quote the name instead.
         """
         location, reads = self.location, self.reads
-        alike = [candidate.name for candidate in likely_locations(self.workspace, location, is_new=True)]
-        if not alike or (
+        similar_names = [candidate.name for candidate in likely_locations(self.workspace, location, is_new=True)]
+        if not similar_names or (
             not reads.is_first_notice(location.path) if reads is not None else parse_quoted_path(location.raw_path)
         ):
             return
@@ -100,8 +100,8 @@ class TargetFile:
         instruction = f"write the name as '{quoted_name}', including the quotes" if reads is None else "repeat the call"
         raise ToolError(
             ToolErrorType.ATTEMPT_TO_CREATE_EXISTING_FILE,
-            f"'{location.shown}' does not exist, but the similar '{exact_path(alike[0])}' does. Nothing was written. "
-            f"Use that name to change that file. To create a second file, {instruction}.",
+            f"'{location.shown}' does not exist, but the similar '{exact_path(similar_names[0])}' does. Nothing was "
+            f"written. Use that name to change that file. To create a second file, {instruction}.",
         )
 
 
@@ -169,9 +169,9 @@ class FileSnapshot:
             if not is_hidden and reads is not None and (seen_content := reads.content(path)) is not None:
                 before, after = decode(seen_content), decode(self.data)
                 lines = changed_lines(unified_diff(before.text, after.text)) if before and after else ""
-            different = f" (now different: {lines})" if lines else ""
+            difference = f" (now different: {lines})" if lines else ""
             problem = (
-                f"'{display_path}' has been changed by somebody else since you last read or wrote it{different}. "
+                f"'{display_path}' has been changed by somebody else since you last read or wrote it{difference}. "
                 f"Nothing was written. {instruction}"
             )
         raise ToolError(ToolErrorType.FILE_CHANGED_SINCE_READ, problem)
@@ -202,8 +202,8 @@ class FileSnapshot:
                 ToolErrorType.FILE_CHANGED_SINCE_READ,
                 f"'{self.target.location.shown}' was last written by a call with your token, and this content would "
                 f"undo that write ({changed_lines(unified_diff(previous.text, current.text))}). Nothing was written. "
-                "If another agent made it, read the file again and repeat the change on its current content. To "
-                "undo it, repeat this call.",
+                "If another agent made that write, read the file again and repeat the change on its current "
+                "content. To undo that write, repeat this call.",
             )
 
 

@@ -545,8 +545,8 @@ def causes(haystack: Haystack, old: str, new: str) -> Iterator[str]:
             "zero-width characters, or letters with separate accents."
         )
 
-    caseless = ["".join([piece.casefold() for piece in _pieces(haystack, string)]) for string in (text, old_lf)]
-    if contains(*caseless):
+    caseless_texts = ["".join([piece.casefold() for piece in _pieces(haystack, string)]) for string in (text, old_lf)]
+    if contains(*caseless_texts):
         yield "old_string would match if case were ignored."
 
     position = find_text(text, new_lf, 0, haystack.checkpoint) if len(new_lf.strip()) > 1 else -1

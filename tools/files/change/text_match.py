@@ -171,9 +171,9 @@ def find_match(haystack: Haystack, old: str) -> TextMatch | None:
 def _searches(haystack: Haystack, old: str) -> Iterator[tuple[Strategy, list[Span]]]:
     """Yield each strategy's matches, in the fixed order. Each search runs only when its result is requested."""
     text, old_lf = haystack.text, to_lf(old)
-    exact = _occurrences(haystack, text, old)
+    exact_spans = _occurrences(haystack, text, old)
     # A match must not begin or end within a CRLF.
-    edges = ((span, text[span.start - 1 : span.start + 1], text[span.end - 1 : span.end + 1]) for span in exact)
+    edges = ((span, text[span.start - 1 : span.start + 1], text[span.end - 1 : span.end + 1]) for span in exact_spans)
     yield Strategy.EXACT, [span for span, start, end in edges if "\r\n" not in (start, end)]
 
     if not haystack.has_returns:

@@ -251,10 +251,10 @@ def compile_patterns(
         if literal_parts(pattern_parts) == len(pattern_parts):
             expansions = [(pattern_parts, len(pattern_parts))]
         else:
-            unknown = _UNKNOWN_EXTENDED.search(pattern)
-            if unknown:
+            unknown_match = _UNKNOWN_EXTENDED.search(pattern)
+            if unknown_match:
                 raise PatternRefusedError(
-                    f"'{unknown.group()}' is not supported; list alternatives in braces, like {{a,b}}"
+                    f"'{unknown_match.group()}' is not supported; list alternatives in braces, like {{a,b}}"
                 )
             part_lists = map(_parts, expand_braces(_EXTENDED.sub(braces_of, pattern)))
             expansions = [(parts, literal_parts(parts)) for parts in part_lists]
@@ -430,8 +430,8 @@ def find_files(
     literal_names = frozenset[str]().union(*(path_pattern.literals for path_pattern in patterns))
     walk.filters = replace(walk.filters, folders=excluded_folders(starts, literal_names))
     roots = [start.path for start in starts]
-    recent: list[tuple[float, str]] = []
-    older: list[str] = []
+    recent_files: list[tuple[float, str]] = []
+    older_files: list[str] = []
     try:
         for start, path_pattern in zip(starts, patterns, strict=True):
             for folder, selection in walk.through_links(start, path_pattern.start):
@@ -446,13 +446,13 @@ def find_files(
                     ):
                         continue
                     if info.st_mtime > recent_since:
-                        recent.append((-info.st_mtime, file_path))
+                        recent_files.append((-info.st_mtime, file_path))
                     else:
-                        older.append(file_path)
+                        older_files.append(file_path)
     except OSError as error:
         raise explain(error, starts[0].shown, ToolErrorType.GLOB_EXECUTION_ERROR) from None
     # A symlink's target may also have been found directly.
-    files = list(dict.fromkeys([file_path for _, file_path in sorted(recent)] + sorted(older)))
+    files = list(dict.fromkeys([file_path for _, file_path in sorted(recent_files)] + sorted(older_files)))
 
     total, shown_pattern = len(files), one_line(pattern)
     location_text = "in the workspace directory" if len(starts) == 1 else f"across {len(starts)} workspace directories"

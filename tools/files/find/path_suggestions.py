@@ -69,7 +69,7 @@ def quoted_path(path: str) -> str:
 
 def _scan(line: str) -> Iterator[TypedPath]:
     """Yield every path, and an empty path after a final separator."""
-    quotable = _PIECE if os.sep != "\\" else _PIECE_WITHOUT_ESCAPES
+    piece_pattern = _PIECE if os.sep != "\\" else _PIECE_WITHOUT_ESCAPES
     position = _after_separators(line, 0)
     while position < len(line):
         start, has_at = position, line[position] == "@"
@@ -82,7 +82,7 @@ def _scan(line: str) -> Iterator[TypedPath]:
             texts.append(single["open"] if is_open else single["quoted"])
             position = single.end()
         else:
-            while (match := quotable.match(line, position)) is not None:
+            while (match := piece_pattern.match(line, position)) is not None:
                 texts.append(match[match.lastgroup or 0])
                 is_open = match.lastgroup == "open"
                 position = match.end()
@@ -130,8 +130,10 @@ def entries_that_start_with(
     scope = scope_of(workspace, folder, git=workspace.respect_git_ignore, agent=workspace.respect_agent_ignore)
     prefix, names, is_partial = start.casefold(), list[str](), False
     kinds = (entries.files, PathKind.FILE), (entries.folders, PathKind.FOLDER), (entries.links, PathKind.LINK)
-    matching = [(name, kind) for kind_names, kind in kinds for name in kind_names if name.casefold().startswith(prefix)]
-    for number, (name, kind) in enumerate(matching):
+    matching_entries = [
+        (name, kind) for kind_names, kind in kinds for name in kind_names if name.casefold().startswith(prefix)
+    ]
+    for number, (name, kind) in enumerate(matching_entries):
         if (kind is PathKind.LINK or number % CHECK_EVERY == 0) and deadline.check():
             is_partial = True
             break
@@ -266,9 +268,9 @@ def _similar_paths(workspace: Workspace, location: Location, deadline: Deadline,
 
     If there are none and the folder is missing too, find folders with names similar to the missing folder's name.
     """
-    absent, parent = location.path, os.path.dirname(location.path)
+    missing_path, parent = location.path, os.path.dirname(location.path)
     while contains(location.root, parent) and workspace.kind_of(workspace.at(parent)) is not PathKind.FOLDER:
-        absent, parent = parent, os.path.dirname(parent)
+        missing_path, parent = parent, os.path.dirname(parent)
     if not contains(location.root, parent) or deadline.check():
         return []
     root = workspace.at(location.root)
@@ -298,8 +300,8 @@ def _similar_paths(workspace: Workspace, location: Location, deadline: Deadline,
     except (OSError, ToolError) as error:
         if isinstance(error, ToolError) and error.code is ToolErrorType.CANCELLED:
             raise
-    if not ranking.best and absent != location.path:
-        return _similar_paths(workspace, workspace.at(absent), deadline, True)
+    if not ranking.best and missing_path != location.path:
+        return _similar_paths(workspace, workspace.at(missing_path), deadline, True)
     return [workspace.below(root, path) for path in ranking.best]
 
 

@@ -66,18 +66,18 @@ class Source:
         end = self.size
         if self.read_at(end - 1, 1) == self.separator:
             end -= 1
-        missing = lines
+        missing_lines = lines
         while end > 0:
             signal.raise_if_aborted()
             start = max(0, end - BLOCK)
             block = self.read_at(start, end - start)
             endings = block.count(self.separator)
-            if endings >= missing:
-                return start + len(block.rsplit(self.separator, missing)[0]) + 1
-            missing -= endings
+            if endings >= missing_lines:
+                return start + len(block.rsplit(self.separator, missing_lines)[0]) + 1
+            missing_lines -= endings
             end = start
             if self.size - end >= SOUGHT_BYTES:
-                progress = f"lines that start within that distance: {lines - missing:,}"
+                progress = f"lines that start within that distance: {lines - missing_lines:,}"
                 raise _too_far(f"line {lines:,} from the end", "the end of the file", progress)
         return 0
 
@@ -404,7 +404,7 @@ def reading_of(lines: LineWindow, encoding: Encoding, limits: Limits, notes: Seq
     is_known = lines.is_decodable and encoding.is_known
     start = (lines.first + 1 if lines.first >= 0 else lines.first) if lines.count else 0
     end = start + lines.count - 1 if lines.count else 0
-    following = None if lines.reaches_end or lines.part is not None else lines.first + lines.count
+    next_offset = None if lines.reaches_end or lines.part is not None else lines.first + lines.count
     next_char, cut = None, lines.first_truncated
     header: list[str] = []
     text = lines.text.replace("\0", NUL_MARK)
@@ -428,8 +428,8 @@ def reading_of(lines: LineWindow, encoding: Encoding, limits: Limits, notes: Seq
             header.append(f"Showing lines {start} to {end}, counted from the end (-1 is the last line).")
         elif start > 1 or not lines.reaches_end or cut is not None or not is_known or text != lines.text:
             header.append(f"Showing lines {start}-{end} of {total} total lines.")
-        if following is not None:
-            header.append(f"To read more, continue with offset={following}.")
+        if next_offset is not None:
+            header.append(f"To read more, continue with offset={next_offset}.")
         if cut is not None:
             line_chars = min(limits.line_chars, limits.read_chars)
             header.append(
@@ -451,11 +451,11 @@ def reading_of(lines: LineWindow, encoding: Encoding, limits: Limits, notes: Seq
         start=start,
         end=end,
         total=lines.total,
-        truncated=following is not None or next_char is not None,
+        truncated=next_offset is not None or next_char is not None,
         shortened=cut is not None,
         chars=lines.chars,
         encoding=encoding.name if is_known else UNKNOWN.name,
         eol=eol_style(lines.text),
-        next_offset=following,
+        next_offset=next_offset,
         next_char=next_char,
     )

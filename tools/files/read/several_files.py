@@ -412,14 +412,14 @@ def _list_of(lines: Iterable[str], total: int) -> list[str]:
 
 
 def _fitting(lines: Iterable[str]) -> list[str]:
-    fitting: list[str] = []
+    fitting_lines: list[str] = []
     room = MAX_LISTED_CHARS
     for line in islice(lines, MAX_LISTED):
         room -= len(line)
         if room < 0:
             break
-        fitting.append(line)
-    return fitting
+        fitting_lines.append(line)
+    return fitting_lines
 
 
 def _reasons(entries: Sequence[tuple[str, str]], limit: int) -> list[tuple[str, str]]:

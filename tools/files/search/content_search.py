@@ -303,8 +303,8 @@ class ContentSearch:
                 self.second_ripgrep.matches(exclude, folder.path, list(match_by_path), option)
             ) as exclude_matches:
                 for exclude_match in (match for match in exclude_matches if match.path in match_by_path):
-                    match, excluded = match_by_path[exclude_match.path], frozenset(exclude_match.lines)
-                    match_by_path[exclude_match.path] = match.only(len(match.lines), without=excluded)
+                    match, excluded_lines = match_by_path[exclude_match.path], frozenset(exclude_match.lines)
+                    match_by_path[exclude_match.path] = match.only(len(match.lines), without=excluded_lines)
             if self.second_ripgrep.timed_out:
                 return  # the excluded lines are unknown
             yield from (match for match in match_by_path.values() if match.lines)
