@@ -255,37 +255,33 @@ def remember(
         )
     location = target.location
     addition: MemoryAddition | None = None
-    saved_addition: MemoryAddition | None = None
+    saved: MemoryAddition | None = None
     notes: list[str] = []
     with exclusive(location, target.signal):
         end = time.monotonic() + PATIENCE_SECONDS
-        while adds and saved_addition is None:
+        while adds and saved is None:
             target.signal.raise_if_aborted()
             addition = MemoryAddition(scope, target, entry, headings)
             if addition.is_present:
                 break
             try:
-                notes, saved_addition = addition.write(), addition
+                notes, saved = addition.write(), addition
             except ToolError as error:
                 # Another writer was faster: start over with the current file.
                 if error.code is not ToolErrorType.FILE_CHANGED_SINCE_READ or time.monotonic() > end:
                     raise
                 time.sleep(PAUSE_SECONDS)
-    is_new = saved_addition is not None and saved_addition.snapshot.data is None
+    is_new = saved is not None and saved.snapshot.data is None
     if addition is not None and addition.similar is not None:
         notes.append(f"An older entry says nearly the same: {truncate(addition.similar)}")
     if is_users:
         notes.append("The user edited the fact before it was written.")
     fact_text, place = entry.removeprefix("- "), f"the {scope} memory {shown_whole_path(location.path)}"
-    outcome = (
-        f"Remembered in {place}"
-        if saved_addition is not None
-        else f"Nothing was added, because {place} already has this"
-    )
+    outcome = f"Remembered in {place}" if saved is not None else f"Nothing was added, because {place} already has this"
     display: FileDiff | str = f"{outcome}: {truncate(fact_text)}"
     text = "\n".join([display, *notes])
-    if saved_addition is not None:
-        diff, name = saved_addition.diff, os.path.basename(location.path)
+    if saved is not None:
+        diff, name = saved.diff, os.path.basename(location.path)
         diff_text = diff.text(name, PROPOSED)
         display = FileDiff(
             sendable_name(name), diff_text, diff.added, diff.removed, is_new_file=is_new, truncated=diff.truncated
@@ -297,9 +293,9 @@ def remember(
             "scope": scope,
             "path": sendable_name(location.path),
             "fact": fact_text,
-            "saved": saved_addition is not None,
+            "saved": saved is not None,
             "created": is_new,
-            "sha256": saved_addition.sha256 if saved_addition is not None else None,
+            "sha256": saved.sha256 if saved is not None else None,
             "user_modified": is_users,
             "notes": notes,
         },

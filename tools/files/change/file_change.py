@@ -142,9 +142,8 @@ class FileSnapshot:
         was_reported = is_hidden and reads is not None and not reads.is_first_notice(f"{self.sha256} {path}")
         if expected_sha256 is not None and is_hidden:
             problem = (
-                f"The content of '{display_path}' is hidden from agents, so expected_sha256 was not compared "
-                "with it. Nothing was written. Omit expected_sha256 to replace the "
-                "file whatever it contains."
+                f"The content of '{display_path}' is hidden from agents, so expected_sha256 was not compared with "
+                "it. Nothing was written. Omit expected_sha256 to replace the file whatever it contains."
             )
         elif expected_sha256 is not None:
             if self.sha256 == expected_sha256.lower():

@@ -137,24 +137,20 @@ def _is_sure(line: str) -> bool | None:
     dots = _DOTS.search(prefix) is not None, _DOTS.search(suffix) is not None
     if not words:
         return False if is_comment and dots[0] else None
-    unknown_count = sum(not (word in _WORDS or word.isdecimal()) for word in words)
-    if len(words) > _MAX_WORDS or unknown_count > MAX_UNKNOWN_WORDS:
+    unknown = sum(not (word in _WORDS or word.isdecimal()) for word in words)
+    if len(words) > _MAX_WORDS or unknown > MAX_UNKNOWN_WORDS:
         return None
     # In code, dots directly before a name are a spread operator.
     is_marked = any(dots) and (is_comment or not prefix.endswith("..."))
     is_bracketed = prefix.rstrip(_AROUND)[-1:] + suffix.lstrip(_AROUND)[:1] in _BRACKETS
     if _SIGNS.isdisjoint(words):
-        return False if is_comment and any(dots) and (all(dots) or not unknown_count) else None
+        return False if is_comment and any(dots) and (all(dots) or not unknown) else None
     is_sentence = not (_SUBJECTS.isdisjoint(words) or _PREDICATES.isdisjoint(words)) and (
         mark is not None or prefix.strip() not in "-*+>"
     )
-    if is_comment and not unknown_count and (is_marked or is_bracketed or is_sentence):
+    if is_comment and not unknown and (is_marked or is_bracketed or is_sentence):
         return True
-    if (
-        (is_marked and (is_comment or all(dots) or not unknown_count))
-        or is_sentence
-        or (is_bracketed and not unknown_count)
-    ):
+    if (is_marked and (is_comment or all(dots) or not unknown)) or is_sentence or (is_bracketed and not unknown):
         return False if len(words) > 1 or is_comment else None
     is_label = not prefix[-1:].isspace() or prefix[0] == "*" or suffix[:1] == ":"
-    return False if is_comment and not unknown_count and len(words) > 1 and not is_label else None
+    return False if is_comment and not unknown and len(words) > 1 and not is_label else None

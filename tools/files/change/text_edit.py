@@ -403,7 +403,7 @@ def _reindent(line: str, indentations: dict[str, str]) -> str:
 
 MAX_LISTED_LINES = 10  # line numbers of matches listed in an error
 MAX_REGION_LINES = 10  # how many lines of the most similar part of the file to show
-MAX_LINE_CHARS = 300  # how many characters to show of each line of that part
+MAX_LINE_CHARS = 300  # how many characters to show of each line in the most similar part
 MAX_SECONDS = 0.5  # maximum time to compare single lines
 MIN_RATIO = 0.5  # minimum similarity of a line that is shown
 MAX_LINES = 300_000  # how many lines of the file to compare

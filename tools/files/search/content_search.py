@@ -171,7 +171,7 @@ class ContentSearch:
     exclude: Query | None  # lines that also match it are dropped
     lines_per_file: int  # maximum number of matching lines needed per file
     ripgrep: Ripgrep
-    second_ripgrep: Ripgrep  # finds the lines to exclude, and searches decoded files
+    second_rg: Ripgrep  # finds the lines to exclude, and searches decoded files
     huge: int = 0  # number of files that the call names but that are too large to search
     undecoded_count: int = 0  # number of files that are too large to decode
     # Files that match only in an encoding that is not used to show them, each with that encoding
@@ -193,7 +193,7 @@ class ContentSearch:
 
     def matches(self) -> Generator[tuple[Location, LineMatch]]:
         """Yield the folder and first matching lines of each file. Raises a `RefusedQueryError` for a bad pattern."""
-        if self.exclude is not None and (reason := self.second_ripgrep.refusal(self.exclude)):
+        if self.exclude is not None and (reason := self.second_rg.refusal(self.exclude)):
             raise RefusedQueryError(self.exclude, reason)
         seen: set[str] = set()
         for folder, paths, visible in self._search_targets():
@@ -267,7 +267,7 @@ class ContentSearch:
                         yield from self._search_decoded(folder, [match.path])
                 return
             options = visible.options if visible else ()
-            with closing(self.second_ripgrep.files(folder.path, paths, *options, not_utf_8=True)) as candidates:
+            with closing(self.second_rg.files(folder.path, paths, *options, not_utf_8=True)) as candidates:
                 legacy_paths = {path for path in candidates if visible is None or visible.contains(path)}
             sizes = {path: self.workspace.size_of(self.workspace.below(folder, path)) or 0 for path in legacy_paths}
             small_paths = {path for path, size in sizes.items() if size <= MAX_DECODED_BYTES}
@@ -299,13 +299,11 @@ class ContentSearch:
         while batch := list(islice(matches, EXCLUDED_AT_ONCE)):
             match_by_path = {match.path: match for match in batch}
             option = f"--max-count={MAX_LINES_OF_FILE}"
-            with closing(
-                self.second_ripgrep.matches(exclude, folder.path, list(match_by_path), option)
-            ) as exclude_matches:
+            with closing(self.second_rg.matches(exclude, folder.path, list(match_by_path), option)) as exclude_matches:
                 for exclude_match in (match for match in exclude_matches if match.path in match_by_path):
                     match, excluded_lines = match_by_path[exclude_match.path], frozenset(exclude_match.lines)
                     match_by_path[exclude_match.path] = match.only(len(match.lines), without=excluded_lines)
-            if self.second_ripgrep.timed_out:
+            if self.second_rg.timed_out:
                 return  # the excluded lines are unknown
             yield from (match for match in match_by_path.values() if match.lines)
 
@@ -316,7 +314,7 @@ class ContentSearch:
         `shown_text` does not use are added to `unshown_encodings`.
         """
         remaining_paths = iter(paths)
-        while not self.second_ripgrep.timed_out:
+        while not self.second_rg.timed_out:
             # For each possible decoding of a file: path, data, encodings, and its last line in the joined text
             decodings: list[tuple[str, bytes, set[str], int]] = []
             with unnamed_file() as texts:
@@ -340,7 +338,7 @@ class ContentSearch:
                 if self.exclude is not None and hits.lines:
                     exclude_hits = self._matching_lines(texts, folder, self.exclude)
                     hits = hits.only(len(hits.lines), without=frozenset(exclude_hits.lines))
-            if self.second_ripgrep.timed_out:
+            if self.second_rg.timed_out:
                 return
             first = lines_before = 0
             shown_paths = set[str]()
@@ -368,9 +366,7 @@ class ContentSearch:
 
     def _matching_lines(self, texts: IO[bytes], folder: Location, query: Query) -> LineMatch:
         texts.seek(0)
-        matches = list(
-            self.second_ripgrep.matches(query, folder.path, (), f"--max-count={MAX_LINES_OF_FILE}", stdin=texts)
-        )
+        matches = list(self.second_rg.matches(query, folder.path, (), f"--max-count={MAX_LINES_OF_FILE}", stdin=texts))
         return matches[0] if matches else LineMatch("", (), ())
 
     def _read_or_empty(self, location: Location) -> bytes:
@@ -378,7 +374,7 @@ class ContentSearch:
         try:
             with self.workspace.open_file(location) as file:
                 is_small = file.info.st_size <= MAX_DECODED_BYTES
-                return file.whole(self.second_ripgrep.deadline.signal) if is_small else b""
+                return file.whole(self.second_rg.deadline.signal) if is_small else b""
         except OSError:
             return b""
         except ToolError as error:
