@@ -533,10 +533,7 @@ def plan_write(
         if is_binary:
             notes.append(f"The file had {len(data):,} bytes of binary data, all of which were replaced.")
         elif encoding is None and not is_known:
-            note = (
-                "The file was neither valid UTF-8, nor valid UTF-16 or UTF-32 with a byte order mark. The new content "
-                "is UTF-8."
-            )
+            note = "The file was not UTF-8 (nor UTF-16 or UTF-32 with a byte order mark). The new content is UTF-8."
             if best_guess is not None:
                 name = best_guess.name
                 note += f" It was shown as {name}; to write in that encoding, set encoding='{name}'."

@@ -119,8 +119,7 @@ def plan_notebook_edit(
         text, has_cleared = _replace_source(notebook, notebook.cells[number], source, cell_type)
         if has_cleared:
             notes.append("The cell's outputs were cleared, because they belong to the old source.")
-    later = range(number + (mode == "delete"), len(names))
-    if mode != "replace" and any(names[at] == f"cell-{at}" for at in later):
+    if mode != "replace" and any(names[at] == f"cell-{at}" for at in range(number + (mode == "delete"), len(names))):
         notes.append("Later cells without an id are now numbered differently; read the notebook again.")
     return NotebookEdit(
         snapshot=snapshot,
