@@ -101,9 +101,20 @@ def detect(head: bytes, path: str) -> FileType:
     if head[:1] in _BLANKS and _PDF_HEADER.match(head.lstrip(_BLANKS)):
         return PDF
     if marked_encoding(head) is None:
+        mime_type = None
         # Most files begin with no signature of a media format, so the signatures need not be compared one by one.
-        is_signed = head.startswith(_BEGINNINGS) or head[4:8] == _ISO_MARK
-        mime_type = _mime_type_of_signature(head, suffix) if is_signed else None
+        if head.startswith(_BEGINNINGS) or head[4:8] == _ISO_MARK:
+            mime_type = next((mime for signature, mime in _SIGNATURES if head.startswith(signature)), None)
+            if head.startswith(_OGG):
+                mime_type = "video/ogg" if suffix == ".ogv" else "audio/ogg"
+            elif head.startswith(_ID3) and looks_binary(head):
+                mime_type = "audio/mpeg"
+            elif mime_type is None and head[4:8] == _ISO_MARK:
+                mime_type = _ISO_BRANDS.get(head[8:12], "video/mp4")
+            elif head.startswith(_MATROSKA):
+                mime_type = "video/webm" if b"webm" in head[:64] else "video/x-matroska"
+            elif mime_type is None:
+                mime_type = _CONTAINERS.get((head[:4], head[8:12]))
         if mime_type is None:
             is_binary = looks_binary(head) or (suffix in _BINARY_SUFFIXES and not is_utf8(head))
             # A file of another format may contain a PDF header.
@@ -117,21 +128,6 @@ def detect(head: bytes, path: str) -> FileType:
         if mime_type is not None:
             return PDF if mime_type == PDF.mime_type else FileType(FileKind(mime_type.partition("/")[0]), mime_type)
     return _TEXT_TYPE_BY_SUFFIX.get(suffix, TEXT)
-
-
-def _mime_type_of_signature(head: bytes, suffix: str) -> str | None:
-    mime_type = next((mime for signature, mime in _SIGNATURES if head.startswith(signature)), None)
-    if mime_type is not None:
-        return mime_type
-    if head.startswith(_OGG):
-        return "video/ogg" if suffix == ".ogv" else "audio/ogg"
-    if head.startswith(_ID3) and looks_binary(head):
-        return "audio/mpeg"
-    if head[4:8] == _ISO_MARK:
-        return _ISO_BRANDS.get(head[8:12], "video/mp4")
-    if head.startswith(_MATROSKA):
-        return "video/webm" if b"webm" in head[:64] else "video/x-matroska"
-    return _CONTAINERS.get((head[:4], head[8:12]))
 
 
 # The image properties that model APIs check. Only types that every API accepts are examined.
