@@ -57,6 +57,7 @@ from tools.text.file_names import brief, shown_whole_path
 MAX_PATTERN_CHARS = 10_000  # longer than any real pattern, but short enough for the command line of every system
 # Matches names in a glob that ripgrep interprets in the same way as this server: literal text and single stars
 _PLAIN_NAME = re.compile(r"[\w.+@=~-]*(?:\*[\w.+@=~-]+)*\*?", re.ASCII)
+_DASHES_AND_STARS = re.compile(r"[-*]+")
 
 
 def check_pattern(parameter: str, pattern: str) -> None:
@@ -105,10 +106,11 @@ def search_contents(workspace: Workspace, query: ContentQuery, limits: Limits, d
             literal_names = pattern.literals
             # The names that the filter can match are passed to ripgrep as a file type. Unlike ripgrep's globs, a file
             # type never unhides ignored files, but it matches only names. This server's own matcher handles paths, and
-            # syntax that ripgrep may interpret differently.
+            # syntax that ripgrep may interpret differently. It also accepts look-alikes of a dash, so ripgrep gets `*`.
             names = {path.rpartition("/")[2] for path in expand_braces(query.glob)}
             if all(name and _PLAIN_NAME.fullmatch(name) for name in names):
-                type_options = [*(f"--type-add=wanted:{name}" for name in sorted(names)), "--type=wanted"]
+                wider_names = sorted({_DASHES_AND_STARS.sub("*", name) for name in names})
+                type_options = [*(f"--type-add=wanted:{name}" for name in wider_names), "--type=wanted"]
     folders = frozenset({".git"}) if query.no_ignore else DEFAULT_EXCLUDED_FOLDERS
     filters = Filters(
         git=workspace.respect_git_ignore and not query.no_ignore,
