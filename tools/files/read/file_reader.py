@@ -19,7 +19,7 @@ from tools.files.text_encodings import UTF_8, count_lines, eol_style, marked_enc
 from tools.files.workspace import Location, ReadLedger, SeenFile, Workspace, explain
 from tools.text.file_names import exact_path
 
-HASHED_BYTES = 8_000_000  # smaller files are read in full, so that their digest and encoding are known
+HASHED_BYTES = 8_000_000  # files up to this size are read in full, so that their digest and encoding are known
 # UTF-16 and UTF-32 are converted in memory before counting lines; larger files in these encodings are refused
 MAX_WIDE_BYTES = 64_000_000
 EMPTY = "[The file is empty.]"

@@ -157,7 +157,7 @@ class CharRange:
 
     @classmethod
     def parse(cls, text: str) -> Self:
-        """Parse `2000-4000` or `2000-`. Raises a `ValueError` for anything else."""
+        """Parse `2000-4000`, or `2000-` or `2000` for the rest of the line. Raises a `ValueError` for other text."""
         match = _CHAR_RANGE.fullmatch(text)
         if match is None:
             raise ValueError
