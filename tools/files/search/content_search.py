@@ -208,12 +208,16 @@ class ContentSearch:
                         seen.add(path)
 
     def count_files(self) -> int:
-        number = 0
+        number, linked_paths = 0, set[str]()
         for folder, paths, visible in self._search_targets():
             assert visible is not None  # noqa: S101 - always set for folders
             with closing(self.ripgrep.files(folder.path, paths, *visible.options)) as files:
-                number += sum(map(visible.contains, files))
-        return number
+                for path in filter(visible.contains, files):
+                    if self._link_targets:  # the target of a symlink may also be searched directly
+                        linked_paths.add(os.path.join(folder.path, path))
+                    else:
+                        number += 1
+        return number + len(linked_paths)
 
     def notes(self, *, is_text: bool) -> list[str]:
         """Return what was not searched or is not shown. `is_text` is false if the named file is not text."""
