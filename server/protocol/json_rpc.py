@@ -80,10 +80,11 @@ def as_list(value: Any) -> list[Any]:
 
 
 def comparable_id(identity: RequestId) -> RequestId:
-    """Return an id in comparable form: a string of digits equals its number, because some peers convert numbers."""
+    """Return an id in comparable form: a number as a string becomes that number, because some peers convert numbers."""
     if isinstance(identity, str):
         with suppress(ValueError):
-            return int(identity)
+            if str(number := int(identity)) == identity:  # `int` also accepts "007", "1_0" and " 7"
+                return number
     return identity
 
 

@@ -56,6 +56,22 @@ def test_a_fully_named_object_is_found_with_another_verb_unless_the_verb_deletes
     assert index.find("delete a pie chart", 5)[0] != [0]
 
 
+@pytest.mark.requirement("search.found")
+def test_a_tool_that_returns_a_sum_is_found_by_adding_numbers() -> None:
+    tool = SearchText("everything__get-sum", "everything", "get-sum", description="Returns the sum of two numbers")
+    index = ToolIndex([tool, SearchText("desk__add_note", "desk", "add_note", description="Adds a note to a page")])
+    assert index.find("add two numbers", 5)[0][:1] == [0]
+
+
+@pytest.mark.requirement("search.found")
+def test_better_tools_that_a_client_must_not_find_do_not_displace_the_others() -> None:
+    better = [SearchText(f"a__refund_payment_{number}", "a", f"refund_payment_{number}") for number in range(30)]
+    wanted = SearchText("b__payments", "b", "payments", description="Lists refunds and charges.")
+    index = ToolIndex([*better, wanted])
+    assert index.find("refund payment", 5, lambda number: number == 30)[0] == [30]
+    assert index.find("+charges refund payment", 5)[0] == [30]
+
+
 @pytest.mark.requirement("search.quality")
 def test_at_most_a_tenth_of_the_queries_without_an_answer_find_something() -> None:
     answered_queries = [query for query in SET["unanswerable"] if INDEX.find(query, 5)[0]]

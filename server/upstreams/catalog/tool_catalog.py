@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Awaitable, Callable, Generator, Iterable, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, NoReturn
 
 from server.protocol.json_rpc import Json
 from server.settings import UpstreamSettings
@@ -48,7 +48,6 @@ from tools.call.tool_registry import ToolRegistry
 from tools.contract.confirmation import ConsentChannel
 from tools.contract.display import visible_line
 from tools.contract.tool_errors import ToolError, ToolErrorType
-from tools.contract.tool_results import ToolResult
 from tools.permissions.tool_names import BETWEEN
 
 logger = logging.getLogger(__name__)
@@ -277,8 +276,11 @@ class ToolCatalog:
             "a person has approved the current version of %s", visible_line(tool.name), extra={"upstream": tool.alias}
         )
 
-    async def _approve(self, tool: DiscoveredMCPTool, params: Arguments, context: ToolContext) -> ToolResult:
-        """Approve a blocked tool that a client has called, after a person has consented."""
+    async def _approve(self, tool: DiscoveredMCPTool, params: Arguments, context: ToolContext) -> NoReturn:
+        """Approve a blocked tool that a client has called, after a person has consented.
+
+        Always raises `ToolError`, because the tool itself is not called.
+        """
         del params
         assert isinstance(tool, BlockedMCPTool)  # noqa: S101 - only these tools call this method
         # Consent to an earlier version of the tool does not cover the current one.

@@ -8,7 +8,6 @@ knows nothing about clients or rules.
 
 from __future__ import annotations
 
-import heapq
 import itertools
 import math
 import re
@@ -204,26 +203,25 @@ class ToolIndex:
         """
         required_words = [stem(word) for term in query.split() if term.startswith("+") for word in words_of(term)]
 
-        def first_allowed(numbers: Iterable[int]) -> list[int]:
-            allowed = (
-                number
-                for number in dict.fromkeys(numbers)
-                if all(word in self._fits[number] for word in required_words)
-                and (is_wanted is None or is_wanted(number))
+        def is_allowed(number: int) -> bool:
+            return all(word in self._fits[number] for word in required_words) and (
+                is_wanted is None or is_wanted(number)
             )
-            return list(itertools.islice(allowed, limit))
 
         if query.startswith(SELECT):
             names = query.removeprefix(SELECT).split(",")
-            return first_allowed(itertools.chain.from_iterable(map(self.named_tools, names))), []
-        ranking = self.rank(query)
+            named_tools = dict.fromkeys(itertools.chain.from_iterable(map(self.named_tools, names)))
+            return list(filter(is_allowed, named_tools))[:limit], []
+        matches = list(filter(is_allowed, self.named_tools(query)))
+        ranking = self._rank(query, is_allowed)
         best = max((fit for _, fit in ranking[:limit]), default=0.0)
         candidates = [number for number, fit in ranking if fit >= best * NEAR_BEST]
-        matches = first_allowed([*self.named_tools(query), *(candidates if required_words or best >= FLOOR else ())])
-        return matches, first_allowed(candidates) if not matches and best >= LOW_FLOOR else []
+        if required_words or best >= FLOOR:
+            matches = list(dict.fromkeys((*matches, *candidates)))
+        return matches[:limit], candidates[:limit] if not matches and best >= LOW_FLOOR else []
 
-    def rank(self, query: str) -> list[tuple[int, float]]:
-        """Return the matching tools, best first, with the fraction of the query that each covers, from 0 to 1."""
+    def _rank(self, query: str, is_allowed: Callable[[int], bool]) -> list[tuple[int, float]]:
+        """Return the best allowed tools, best first, with the fraction of the query that each covers, from 0 to 1."""
         phrases = [_PHRASES[phrase.lower()] for phrase in _PHRASE.findall(query)]
         # Move to the front any phrases that name an action, wherever they are in the query.
         first = [word for word in phrases if min(_OF_WORD.get(stem(word), [len(_GROUPS)])) < len(_ACTION_GROUPS)]
@@ -246,8 +244,12 @@ class ToolIndex:
         # The action in the first word, with its synonyms.
         actions = [group for group in _OF_WORD.get(words[0], ()) if group < len(_ACTION_GROUPS)] if words else []
         action_words = frozenset(words[:1]).union(*map(_GROUPS.__getitem__, actions)) if actions else frozenset[str]()
-        candidates = heapq.nlargest(MAX_RANKED, ((score, -number) for number, score in scores.items()))
-        fits = [(score, -number, self._fit(concepts, action_words, -number)) for score, number in candidates]
+        # Tools that are not allowed must not take places in the ranking, or raise the best coverage.
+        allowed_numbers = filter(is_allowed, sorted(scores, key=lambda number: (-scores[number], number)))
+        fits = [
+            (scores[number], number, self._fit(concepts, action_words, number))
+            for number in itertools.islice(allowed_numbers, MAX_RANKED)
+        ]
         fits.sort(key=lambda item: -item[0] * (1 + item[2]))
         return [(number, fit) for _, number, fit in fits]
 

@@ -220,43 +220,26 @@ class LargeResults:
             texts.append(data.decode())
             del shorter["structuredContent"]
         content = await THREADS.run(partial(_in_lines, texts))
-        file = folder.open()
-        file.write(content)
-        saved_bytes = 0
-        with anyio.move_on_after(WRITE_SECONDS), suppress(OSError):
-            await file.close()
-            saved_bytes = file.kept_bytes
+        file = await _saved_file(folder, content)
         reads_files = self.has_file_tools(exchange.rights)
-        note = self._note(tool, file, content, saved_bytes, limit, reads_files=reads_files)
-        answer: list[Json] = [{"type": "text", "text": note}]
-        if not saved_bytes:
-            folder.discard(file)
-        elif not reads_files and exchange.version >= LINKS_SINCE:
-            link = {"name": f"result of {tool.upstream_name}", "mimeType": "text/plain", "size": saved_bytes}
+        answer: list[Json] = [{"type": "text", "text": self._note(tool, file, content, limit, reads_files=reads_files)}]
+        if file is not None and not reads_files and exchange.version >= LINKS_SINCE:
+            link = {"name": f"result of {tool.upstream_name}", "mimeType": "text/plain", "size": file.kept_bytes}
             answer.append({"type": "resource_link", "uri": RESULTS_URI + os.path.basename(file.path), **link})
-        facts = {"outputBytes": len(content), "outputFile": file.path if saved_bytes else None}
+        facts = {"outputBytes": len(content), "outputFile": None if file is None else file.path}
         meta = {**as_mapping(result.get("_meta")), FACTS_KEY: facts}
         return {**shorter, "content": [*answer, *other_blocks], "_meta": meta}
 
-    def _note(
-        self,
-        tool: CalledTool,
-        file: OutputFile,
-        content: bytes,
-        saved_bytes: int,
-        limit: int,
-        *,
-        reads_files: bool,
-    ) -> str:
+    def _note(self, tool: CalledTool, file: OutputFile | None, content: bytes, limit: int, *, reads_files: bool) -> str:
         from tools.shell.result_text import size  # noqa: PLC0415 - imported with the first large result
 
-        excerpt = content[: MAX_SHOWN if saved_bytes else limit].decode("utf-8", "ignore")
+        excerpt = content[: limit if file is None else MAX_SHOWN].decode("utf-8", "ignore")
         total, beginning = size(len(content)), size(len(excerpt.encode()))
         summary = f"Note: the result of {tool.name} is {total} long; its first {beginning} follow."
-        if not saved_bytes:
+        if file is None:
             hint = "The rest is lost because it could not be written to a file (is the disk full?). Request less."
             return f"{summary} {hint}\n\n{excerpt}"
-        missing_bytes = len(content) - saved_bytes
+        missing_bytes = len(content) - file.kept_bytes
         part = f"All but the last {size(missing_bytes)}" if missing_bytes else "All of it"
         location = f"the resource {RESULTS_URI}{os.path.basename(file.path)}."
         if reads_files:
@@ -277,6 +260,24 @@ class LargeResults:
             return None  # the file was deleted to make room for newer ones
         text = data.decode("utf-8", "replace")
         return {"contents": [{"uri": uri, "mimeType": "text/plain", "text": text}], **NEVER_CACHED}
+
+
+async def _saved_file(folder: PrivateFolder, content: bytes) -> OutputFile | None:
+    """Save a result in its client's folder. Returns the file, or `None` if nothing could be written."""
+    # A client may fetch the result of a task several times, so an earlier file with the same content is used again.
+    same_size_files = [file for file in folder.files.values() if file.is_complete and file.kept_bytes == len(content)]
+    for file in same_size_files[-1:]:
+        with suppress(OSError):  # the file may have been removed or replaced
+            if await THREADS.run(partial(file.read_at, 0, len(content))) == content:
+                return file
+    file = folder.open()
+    file.write(content)
+    with anyio.move_on_after(WRITE_SECONDS), suppress(OSError):
+        await file.close()
+        if file.kept_bytes:
+            return file
+    folder.discard(file)
+    return None
 
 
 def _chars_of(block: Json) -> int:
