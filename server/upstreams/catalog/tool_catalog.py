@@ -11,12 +11,11 @@ from typing import Any, NoReturn
 
 from server.protocol.json_rpc import Json
 from server.settings import UpstreamSettings
+from server.upstreams.catalog.blocked_tools import BlockedMCPTool, ToolBlock, block_of
 from server.upstreams.catalog.lock_file import (
     WATCHED,
     Difference,
     Lock,
-    ToolBlock,
-    block_of,
     tool_differences,
     tool_entry,
 )
@@ -32,7 +31,6 @@ from server.upstreams.catalog.published_names import (
 from server.upstreams.catalog.upstream_tool import (
     MAX_LOGGED_NAMES,
     Arguments,
-    BlockedMCPTool,
     Definition,
     DiscoveredMCPTool,
     ToolHistory,
