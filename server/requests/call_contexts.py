@@ -32,7 +32,7 @@ from tools.shell.job_table import JobTable
 logger = logging.getLogger(__name__)
 
 MAX_CLIENTS = 10_000  # maximum number of client states; beyond this, the longest-idle one is dropped
-MAX_CALLS = 256  # maximum number of concurrent calls per network client; a result is kept at least until it is sent
+MAX_CALLS = 256  # maximum number of concurrent calls per network client; limits how many unsent results are in memory
 MAX_PROGRAMS = 16  # maximum number of programs without a session, per token, whose reads are tracked separately
 CLEANUP_SECONDS = 0.5  # added to `idle_seconds`, so that several silent clients are forgotten together
 STDIO_KEY = "stdio"
@@ -108,7 +108,8 @@ class ClientTable:
             client = Client(state, name, version, self.readable(key), self.scratch(key))
             self._clients[key] = client
             if key.startswith(SESSION_KEYS):
-                # Register this at the first request, because some clients never send `notifications/initialized`.
+                # Register the callback at the first request, because some clients never send
+                # `notifications/initialized`.
                 ctx.connection.at_end(partial(self._forget, client))
         client.last_seen, client.rights = time.monotonic(), rights_of(ctx)
         self._clients.move_to_end(key)
@@ -142,7 +143,7 @@ class ClientTable:
         return [client.state.jobs for client in self._clients.values() if client.state.jobs is not None]
 
     def _schedule_cleanup(self, seconds: float) -> None:
-        """Schedule a cleanup: it forgets silent clients, and so stops their processes, even without new requests."""
+        """Schedule a cleanup, which forgets silent clients, and so stops their processes, even if no request comes."""
         if self._cleanup_timer is None:
             self._cleanup_timer = asyncio.get_running_loop().call_later(seconds, self._clean_up)
 
@@ -180,13 +181,6 @@ def client_key(ctx: RequestContext) -> str:
         return f"{SESSION_KEYS[1]}{UUID(hex=request.query_params.get('session_id') or '').hex}"
     session = request.headers.get("mcp-session-id")
     return f"{SESSION_KEYS[0]}{session}" if session else ""
-
-
-def _may_name_scratch(params: Json) -> bool:
-    """Return True if a request's URI or one of its arguments may name a path in `/tmp`."""
-    values = [params.get("uri"), *as_mapping(params.get("arguments")).values()]
-    texts = chain.from_iterable(as_list(value) or [value] for value in values)
-    return any(isinstance(text, str) and text.find(SCRATCH_NAME, 0, MAX_PATH_CHARS) >= 0 for text in texts)
 
 
 @dataclass(frozen=True, slots=True)
@@ -238,8 +232,14 @@ class Contexts:
     ) -> Workspace:
         """Return the workspace of a request with the given parameters, whose `/tmp` is the one that commands have."""
         workspace = self.workspaces.workspace(roots, readable, rights, scratch)
+        if workspace.scratch is None:
+            return workspace
         # Whether commands have a `/tmp` of their own is known only after a test, which takes time and starts processes.
-        if workspace.scratch is None or not _may_name_scratch(as_mapping(params)):
+        # Only a request that may name a path in `/tmp`, in its URI or an argument, is worth the test.
+        fields = as_mapping(params)
+        values = [fields.get("uri"), *as_mapping(fields.get("arguments")).values()]
+        texts = chain.from_iterable(as_list(value) or [value] for value in values)
+        if not any(isinstance(text, str) and text.find(SCRATCH_NAME, 0, MAX_PATH_CHARS) >= 0 for text in texts):
             return workspace
         reason = await self.why_no_scratch(workspace.roots)
         return self.workspaces.workspace(roots, readable, rights, reason) if reason else workspace
@@ -254,7 +254,7 @@ class Contexts:
         return tuple(self.workspaces.folders(roots or ClientRoots(), exchange.rights)[0])
 
     def for_upstream_call(self, client: Client, exchange: Exchange) -> CallContext:
-        """Return the context of a call to an upstream tool, which needs no files here, and so waits for no roots."""
+        """Return the context of a call to an upstream tool, without waiting for roots: the call uses no files here."""
         return CallContext(
             workspace=self.workspaces.workspace(client.folders.roots, client.readable, exchange.rights),
             limits=self.limits,

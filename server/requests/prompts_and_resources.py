@@ -3,8 +3,9 @@
 The `at` prompt adds files to the conversation of any client, like `@` in Qwen Code and Gemini CLI. Clients get memories
 as resources, and load them into conversations themselves.
 
-All reading and listing goes through the call flow, under the name of the tool whose rules apply, and with the same
-workspace, limits and consent as a call to that tool. If the built-in tools are off, none of this is offered.
+Clients' requests to read a file or to complete a path go through the call flow, under the name of the tool whose rules
+apply, and with the same workspace, limits and consent as a call to that tool. If the built-in tools are off, this
+server offers no prompts, resources or completion of its own.
 """
 
 from __future__ import annotations
@@ -238,7 +239,10 @@ class FileRequests:
 
 
 async def read_at(arguments: dict[str, str] | None, context: ToolContext, run: Runner) -> ToolResult | Question:
-    """Read the files that the `at` prompt names. If there is neither a file nor a question, the user sees the error."""
+    """Read the files that the `at` prompt names.
+
+    Raises `MCPError`, which clients show to the user, if no file was read and no question must be asked first.
+    """
     from server.requests.completion_requests import MAX_LINE_CHARS  # noqa: PLC0415 - loaded on first use
     from tools.files.find.path_suggestions import typed_paths  # noqa: PLC0415
 

@@ -1,11 +1,11 @@
-"""Tool search: three tools replace the upstreams' tools when listing all of these would cost too much.
+"""Tool search: three tools replace the upstreams' tools in the list, if listing them all would cost too much.
 
 `search_tools` finds tools, `describe_tool` describes one, and `call_tool` calls it. The tool list does not change with
 the search results, because prompt caches depend on it. `ToolRequests.dispatch` first turns a `call_tool` into a call to
 the tool that it names, so the rules, questions and limits of that tool apply. A client that decides in its own dialog
-sees `call_tool`, annotated like the most dangerous tool behind it. If a person always allows `call_tool` in that
-dialog, all of these tools are allowed. The dialog may decide about a `call_tool` only if it may decide about the tool
-that is called, which `tools.call.consent.require_consent` checks.
+sees `call_tool` there, annotated as the most dangerous kind of tool. If a person always allows `call_tool` in that
+dialog, every tool that `call_tool` can call is allowed. `tools.call.consent.require_consent` lets the dialog decide
+about a `call_tool` only if it may decide about the tool that is called.
 """
 
 from __future__ import annotations
@@ -164,8 +164,7 @@ class ToolSearch:
         return await self._search(arguments, rights)
 
     async def _search(self, arguments: Json, rights: Rights) -> ToolResult:
-        # This is loaded with the first search.
-        from server.upstreams.catalog.tool_index import MAX_QUERY_CHARS  # noqa: PLC0415
+        from server.upstreams.catalog.tool_index import MAX_QUERY_CHARS  # noqa: PLC0415 - loaded with the first search
 
         query = arguments.get("query")
         limit = arguments.get("limit") or DEFAULT_RESULTS  # some models send 0 for "not set"
