@@ -30,7 +30,10 @@ READ_INTERVAL_SECONDS = 1.0  # minimum time between two reads of the store
 
 
 class SharedApprovals:
-    """The approvals in the store, for a replica that has the shared keys. `apply` checks all tools against a lock."""
+    """The approvals in the store, for a replica that has the shared keys.
+
+    `file` holds the approvals from the lock file. `apply` checks all tools against the approvals that it gets.
+    """
 
     def __init__(self, replica: Replica, file: Lock | None, apply: Callable[[Lock | None], Awaitable[None]]) -> None:
         self._rows = SealedRows(replica, "approvals", (parse_lock, lock_text), LIFE_SECONDS, are_large=True)
@@ -42,7 +45,7 @@ class SharedApprovals:
         self._refresh_needed = anyio.Event()
 
     def on_change(self, change: ListChange) -> None:
-        """Have the approvals read again, because an approval on another replica may have changed a tool list."""
+        """Have the approvals read again if a tool list has changed: an approval on another replica may be the cause."""
         if change.kind == "tools":
             self._refresh_needed.set()
 
@@ -68,7 +71,7 @@ class SharedApprovals:
                 try:
                     row = self._row = await self._rows.read(digest, self._row)
                     if row.value and not self._is_renewed:
-                        # Write the row again, to renew its lifetime, and to encrypt it with the first key, so that
+                        # Write the row again, to renew its lifetime and to encrypt it with the first key, so that
                         # the other keys can be retired.
                         if version := await self._rows.write(digest, row.value, row.version):
                             self._row, self._is_renewed = SealedRow(row.value, version), True

@@ -76,7 +76,10 @@ class _Listing:
 
 
 class ToolCatalog:
-    """Publishes upstreams' tools in the registry under names of at most `budget` characters, never `reserved_names`."""
+    """Publishes upstreams' tools in the registry, under names of at most `budget` characters.
+
+    No tool gets a name in `reserved_names`.
+    """
 
     def __init__(self, registry: ToolRegistry, budget: int, reserved_names: Iterable[str] = ()) -> None:
         self.names = NameMap()  # the current meaning of every name
@@ -150,7 +153,7 @@ class ToolCatalog:
             self._publish()
 
     async def prepare(self, alias: str, definitions: Iterable[Definition]) -> None:
-        """Do the expensive work for `set_listed`, yielding to other tasks in between."""
+        """Do the expensive work for a later `set_listed` with these definitions, and let other tasks run in between."""
         prepared_tools: dict[str, _PreparedTool] = {}
         async for definition in in_turns(definitions):
             prepared_tools[definition["name"]] = self._prepared_of(alias, definition)
@@ -214,7 +217,7 @@ class ToolCatalog:
             )
 
     def _blocks_of(self, alias: str, prepared_tools: Mapping[str, _PreparedTool]) -> dict[str, ToolBlock]:
-        """Return the blocks of tools that are not approved, and log those that were not blocked before."""
+        """Return the blocks of tools that are not approved, and log each block that is new or has changed."""
         logged_standings = self._logged_standings.get(alias, {})
         blocks: dict[str, ToolBlock] = {}
         for name, tool in prepared_tools.items():

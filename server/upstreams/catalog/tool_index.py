@@ -1,9 +1,9 @@
 """Tool search: an index of names and descriptions, and a ranking.
 
-BM25F (Robertson and Zaragoza, 2009) over weighted fields finds candidates; a query word also matches the other words of
-its group. A candidate becomes a result only if it covers enough of the query. If the query's first word is a known
-action, the candidate should perform this action. bench/tool_search.py measures how good the constants are. This module
-knows nothing about clients or rules.
+BM25F (Robertson and Zaragoza, 2009) over weighted fields finds candidates. A query word also matches the words in the
+same group of tool_search_words.txt. A candidate becomes a result only if it covers enough of the query. If the query's
+first word is a known action, the candidate should perform this action. bench/tool_search.py measures how good the
+constants are. This module knows nothing about clients or rules.
 """
 
 from __future__ import annotations

@@ -34,9 +34,10 @@ from tools.permissions.tool_names import BETWEEN, names_of_server, names_of_upst
 
 logger = logging.getLogger(__name__)
 
-MAX_LOGGED_NAMES = 20  # maximum number of changed or hidden tools that the log names per list change
+MAX_LOGGED_NAMES = 20  # maximum number of changed, blocked or hidden tools that the log names per list change
 
-MAX_KEPT_CHARS = 2_000_000  # how much of the first versions of changed tools is kept in this run, per upstream
+# Maximum number of characters kept in this run, per upstream, of the first versions of changed and unlisted tools
+MAX_KEPT_CHARS = 2_000_000
 MAX_REMEMBERED = 10_000  # maximum number of remembered tools per upstream; listed tools are always remembered
 FLAT_KEY = "ui/resourceUri"  # the `_meta` key of an app's URI in a draft of the extension
 
@@ -77,7 +78,9 @@ class ToolHistory:
         *,
         is_first: bool = False,
     ) -> None:
-        """Record each tool that an upstream lists, with its digest, and log changes; `earlier` is the list before.
+        """Record each tool that an upstream lists, with its digest, and log changes.
+
+        `earlier` contains the definitions of the upstream's previous list, by name; `None` if there was none.
 
         If `is_first` is true, the list is the first one of this run. Differences from the list of the last run then do
         not count as changes.
@@ -169,7 +172,7 @@ CLAIMED_KEY = "coretools-mcp/claimedAnnotations"
 """The `_meta` key under which an untrusted upstream's own annotations are published."""
 
 MAX_CHANGED_CHARS = 4_000  # how much of each version of a changed field a question shows
-DIFFERENCE_CONTEXT_CHARS = 100  # how much of the text before the first difference it shows, if the text is longer
+DIFFERENCE_CONTEXT_CHARS = 100  # how much of a longer version the question shows before its first difference
 _HEADER_NAME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]{1,200}")
 """A token (RFC 9110, 5.6.2); the length limit is this server's own."""
 
@@ -336,7 +339,7 @@ class DiscoveredMCPTool(BaseTool[Arguments]):
 
     @property
     def _changes(self) -> str:
-        """What the upstream has changed: each watched field, before and now, for the person who is asked again."""
+        """Each changed field that models see, before and now, for the person who is asked again."""
         before, now = None if self._record is None else self._record.first_texts, _watched_texts(self.definition)
         parts: list[str] = []
         for key in WATCHED:
@@ -349,7 +352,7 @@ class DiscoveredMCPTool(BaseTool[Arguments]):
     def record_consent(self, client_key: str) -> None:
         """Record consent to exactly this version, even if the upstream has changed the tool since.
 
-        Does nothing for the first version, which needs no consent, or for an empty `client_key` (no client).
+        Does nothing for the first version, because it is not a change, or for an empty `client_key` (no client).
         """
         if self._record is not None and client_key and self._digest != self._record.first_digest:
             self._record.consents.add((client_key, self._digest))

@@ -49,7 +49,7 @@ class LoginQuestions:
 
         For a client of the 2026-07-28 revision, first returns a result with the question. `seal` creates its
         `requestState`. The login runs in `tasks`, even if the client stops waiting. Raises `ToolError` if the login
-        failed or was not possible; the message says why. If nobody can be asked to log in, this is `login_needed`.
+        failed or was not possible; the message says why. If nobody can be asked to log in, the error is `login_needed`.
         """
         login, name = login_needed.login, str(exchange.carried.get("login", ""))
         action = as_mapping(as_mapping(exchange.params.get("inputResponses")).get(LOGIN_KEY)).get("action")

@@ -172,7 +172,10 @@ class SuspendedCalls:
     _calls: dict[str, SuspendedCall] = field(default_factory=dict[str, SuspendedCall])
 
     def has_room(self, owner: str) -> bool:
-        """Return whether another call of a client can be suspended, perhaps in place of one of the client with most."""
+        """Return whether another call of a client can be suspended.
+
+        If all places are taken, a client with fewer suspended calls may replace a call of the client with the most.
+        """
         counts = Counter(call.owner for call in self._calls.values())
         own = counts[owner]
         return own < MAX_OF_ONE and (len(self._calls) < MAX_SUSPENDED or own + 1 < max(counts.values()))

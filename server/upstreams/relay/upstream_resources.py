@@ -43,7 +43,7 @@ MAX_FOLDERS = 16  # maximum number of parent folders to remember for each file o
 MAX_LINKED = 10_000  # maximum number of unlisted URIs to remember per upstream
 
 MAX_WATCHED = 1_000  # maximum number of resources that one client connection may watch
-# Maximum number of one client's subscriptions to renew at a time, so that no request waits long
+# Maximum number of one client's subscriptions to renew at a time, so that the client's requests are not delayed
 MAX_RENEWED_AT_ONCE = 10
 MAX_UPDATED = 10_000  # maximum number of changed resources that wait for a notification
 
