@@ -80,7 +80,7 @@ def as_list(value: Any) -> list[Any]:
 
 
 def comparable_id(identity: RequestId) -> RequestId:
-    """Return an id in comparable form: a number as a string becomes that number, because some peers convert numbers."""
+    """Return an id in comparable form: "7" becomes 7, because some peers convert numbers to strings."""
     if isinstance(identity, str):
         with suppress(ValueError):
             if str(number := int(identity)) == identity:  # `int` also accepts "007", "1_0" and " 7"

@@ -177,7 +177,7 @@ class RequestTable:
 
     def __init__(self, capabilities: Callable[[], Json] | None = None) -> None:
         self.instructions: str | None = None  # for clients that connect from now on
-        # Set in `App._make_table`. Usual for a tool call: `RecentCalls`, `report_waiting`, `ToolRequests.dispatch`.
+        # Set in `App._make_table`. `RecentCalls` and `report_waiting` see a tool call; `ToolRequests.dispatch` runs it.
         self.middleware: list[Middleware] = []
         self._capabilities = capabilities or self.own_capabilities
         self._notifications: dict[str, NotificationHandler] = {}

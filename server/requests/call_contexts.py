@@ -31,7 +31,7 @@ from tools.shell.job_table import JobTable
 
 logger = logging.getLogger(__name__)
 
-MAX_CLIENTS = 10_000  # maximum number of client states; beyond this, the longest-idle one is dropped
+MAX_CLIENTS = 10_000  # maximum number of client states; beyond this, the client that is idle the longest is forgotten
 MAX_CALLS = 256  # maximum number of concurrent calls per network client; limits how many unsent results are in memory
 MAX_PROGRAMS = 16  # maximum number of programs without a session, per token, whose reads are tracked separately
 CLEANUP_SECONDS = 0.5  # added to `idle_seconds`, so that several silent clients are forgotten together
@@ -51,17 +51,18 @@ class Client:
 
     state: ClientState
     name: str = ""  # the client's name and version; empty if not given
-    version: str = ""  # the protocol revision of its first request
-    readable: tuple[str, ...] = ()  # folders outside its workspace whose files it may read
-    # Its `/tmp` outside plan mode, and the one in plan mode. A string is the reason why there is none; it is empty if
-    # commands see the machine's `/tmp`.
+    version: str = ""  # the protocol revision of the client's first request
+    readable: tuple[str, ...] = ()  # folders outside the client's workspace whose files the client may read
+    # The client's `/tmp` outside plan mode, and the one in plan mode. A string is the reason why there is none; it is
+    # empty if commands see the machine's `/tmp`.
     scratch: tuple[Scratch | str, Scratch | str] = ("", "")
-    folders: RootsState = field(default_factory=RootsState)  # its roots
+    folders: RootsState = field(default_factory=RootsState)  # the client's roots
     connections: dict[McpConnection, None] = field(default_factory=dict[McpConnection, None])
-    """Its connections for notifications outside of requests; the 2026-07-28 revision has none."""
-    last_seen: float = field(default_factory=time.monotonic)  # the time of its latest request
+    """The client's connections for notifications outside of requests; the 2026-07-28 revision has none."""
+    # When the client last sent a request, or when its last call ended
+    last_seen: float = field(default_factory=time.monotonic)
     calls: int = 0
-    rights: Rights = ALL_RIGHTS  # the rights of its latest request, for the dashboard
+    rights: Rights = ALL_RIGHTS  # the rights of the client's latest request, for the dashboard
     # What each program without a session has read, keyed by the program's name.
     reads: OrderedDict[str, ReadLedger] = field(default_factory=OrderedDict[str, ReadLedger])
 
@@ -193,7 +194,7 @@ class Contexts:
     why_no_scratch: Callable[[Sequence[str]], Awaitable[str]]
 
     async def for_request(self, client: Client, ctx: RequestContext) -> ToolContext:
-        """Return the context of a request that uses files. If the client's roots are needed, ask for them."""
+        """Return the context of a request that uses files. Asks for the client's roots if they matter."""
         folders, rights = client.folders, rights_of(ctx)
         changes, roots = folders.changes, folders.roots
         if roots is None and self.workspaces.asks_for_roots:

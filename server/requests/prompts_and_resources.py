@@ -189,7 +189,7 @@ class FileRequests:
         if isinstance(outcome, Question):
             return self.consent.input_required(outcome, context.client.key, ctx.connection.protocol_version)
         if (failure := outcome.error) is not None:
-            # A resource result cannot report a failure, so this is a protocol error.
+            # A resource result cannot report a failure, so the failure becomes a protocol error.
             code = INVALID_PARAMS
             if failure.code in _NOT_OF_THE_CLIENT:
                 code = INTERNAL_ERROR

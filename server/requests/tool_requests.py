@@ -178,7 +178,7 @@ class ToolRequests:
     def instructions(self, rights: Rights, report: SettingsReport) -> str | None:
         """Return the instructions for a client with these rights, which name only tools that it may use.
 
-        These are the server's own text and the operator's descriptions of upstreams; `None` if there is neither.
+        They consist of the server's own text and the operator's descriptions of upstreams; `None` if there is neither.
         """
         tool_names = {tool.name for tool in self.offered_tools(plans=False, shows_forms=False, rights=rights)}
         settings, texts = report.settings, list[str]()
@@ -341,7 +341,7 @@ class ToolRequests:
         return owner, exchange
 
     async def _missing_error(self, name: str, owner: Upstream | None, rights: Rights) -> ToolError:
-        """Return why a tool is unavailable; raises `MCPError` if no tool has this name, or if it is ambiguous."""
+        """Return why a tool is unavailable; raises `MCPError` if no tool or several tools have this name."""
         pool = self.router.pool
         unused_error = why_not_used(pool, name)
         if owner is not None and owner.live_session is None:

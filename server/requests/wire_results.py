@@ -1,6 +1,6 @@
-"""Converts this server's types to protocol types: tools, results and annotations. No other module does this.
+"""Converts this server's tools and results to wire format.
 
-Results are built in wire format; `protocol.request_table` adapts them to each revision.
+`protocol.request_table` then adapts each result to the client's revision.
 """
 
 from __future__ import annotations

@@ -115,7 +115,7 @@ class Difference:
 def tool_differences(alias: str, name: str, approved: Json | None, now: Json | None) -> Iterator[Difference]:
     """Yield the differences between a tool and its approved state.
 
-    If `approved` is `None`, the tool is not approved; if `now` is `None`, it is no longer listed.
+    If `approved` is `None`, the tool is not approved; if `now` is `None`, the tool is no longer listed.
     """
     if approved is None or now is None:
         yield Difference(alias, name, "", "gone" if now is None else "new", stops=approved is None)
@@ -140,7 +140,7 @@ def tool_differences(alias: str, name: str, approved: Json | None, now: Json | N
 def differences(alias: str, approved: Json | None, now: Json | None) -> Iterator[Difference]:
     """Yield the differences between a server and its approved state.
 
-    If `approved` is `None`, the server is not approved; if `now` is `None`, it no longer exists.
+    If `approved` is `None`, the server is not approved; if `now` is `None`, the server is no longer in the settings.
     """
     if approved is None or now is None:
         yield Difference(alias, "", "", "gone" if now is None else "new")

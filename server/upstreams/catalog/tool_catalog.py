@@ -58,10 +58,10 @@ class _PreparedTool:
     definition: Definition
     digest: str
     visible_definition: dict[str, Any]
-    entry: Json = field(default_factory=dict[str, Any])  # its lock file entry; empty until a lock is used
-    lock: Lock | None = None  # the lock that it was checked against
+    entry: Json = field(default_factory=dict[str, Any])  # the tool's lock file entry; empty until a lock is used
+    lock: Lock | None = None  # the lock that the tool was checked against
     differences: tuple[Difference, ...] = ()  # the differences from the approved entry
-    block: ToolBlock | None = None  # replaces the tool if it is not approved
+    block: ToolBlock | None = None  # why the tool is blocked; `None` if it is approved
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +70,7 @@ class _Listing:
 
     definitions: Mapping[str, Definition]
     call: UpstreamCall
-    names_in_apps: Mapping[str, str]  # the tools that the upstream's apps may call, each with the name that they use
+    names_in_apps: Mapping[str, str]  # the tools that the upstream's apps may call, each with its name in the apps
     blocks: Mapping[str, ToolBlock]
     is_stored: bool  # whether the list is from the last run
 

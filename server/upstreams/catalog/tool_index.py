@@ -96,7 +96,7 @@ def name_key(name: str) -> str:
     return _NOT_OF_NAME.sub("", name).casefold()
 
 
-# The parts of the file next to this module: its lines, by the heading of the part.
+# The lines of tool_search_words.txt, by the heading of the part of the file that contains them.
 _, *_parts = re.split(r"(?m)^# (\w+)\n", (Path(__file__).parent / "tool_search_words.txt").read_text("utf-8"))
 _LINES = {
     heading: [line for line in part.splitlines() if line and not line.startswith("#")]

@@ -57,7 +57,7 @@ class LoginQuestions:
             await self._wait_until_done(login, attempt, action, exchange, (exchange.connection, ""))
             return None
         if name and self.logins.replica.shares_secrets and action == "accept":
-            # Another replica asked; a login through it is valid here too, but its failure may never be known here.
+            # Another replica asked. A login there is valid here too, but this replica may never learn that it failed.
             async with _progress_reports(exchange, [f"Waiting for the login to {login.alias} in the browser"]):
                 with anyio.move_on_after(ELSEWHERE_SECONDS):
                     while not await login.is_complete():  # noqa: ASYNC110 - another process completes the login

@@ -269,6 +269,7 @@ async def _saved_file(folder: PrivateFolder, content: bytes) -> OutputFile | Non
     for file in same_size_files[-1:]:
         with suppress(OSError):  # the file may have been removed or replaced
             if await THREADS.run(partial(file.read_at, 0, len(content))) == content:
+                folder.files[file.path] = folder.files.pop(file.path)  # the oldest files are removed first
                 return file
     file = folder.open()
     file.write(content)
@@ -308,7 +309,7 @@ def _in_lines(texts: Sequence[str]) -> bytes:
                 continue
             start = 0
             for token in _JSON_TOKEN.finditer(line) if is_json else ():
-                if token[0] in ",{[" and token.end() - start >= GOOD_LINE_CHARS:  # JSON allows a line break after these
+                if token[0] in ",{[" and token.end() - start >= GOOD_LINE_CHARS:  # JSON allows a line break there
                     lines += _split_line(line[start : token.end()])
                     start = token.end()
             lines += _split_line(line[start:])
@@ -352,7 +353,7 @@ class BusyError(RelayError):
 def protocol_error(error: Json, alias: str = "", exchange: Exchange | None = None) -> MCPError:
     """Convert a JSON-RPC error.
 
-    Addresses for people to open are labelled with the alias, and only for a client that may be asked to open them.
+    Addresses for people to open are labelled with the alias, and removed if the client cannot be asked to open them.
     """
     code, message, data = error.get("code"), error.get("message"), error.get("data")
     code = code if isinstance(code, int) else INTERNAL_ERROR
@@ -368,7 +369,7 @@ def protocol_error(error: Json, alias: str = "", exchange: Exchange | None = Non
 
 
 def _with_way_out(message: str, alias: str) -> str:
-    """If a server's SDK says that it cannot ask in this revision, add the setting that lets it ask."""
+    """If a server's SDK says that the server cannot ask in this revision, add the setting that lets the server ask."""
     if alias and "no back-channel for server-initiated requests" in message:
         message += f' To let the server ask, set "protocol": "legacy" in its entry (mcpServers.{alias}).'
     return message

@@ -126,7 +126,9 @@ class CallContext(ToolContext):
 
     exchange: Exchange | None = None
     client_name: str = ""  # the client's name and version
-    protocol_errors: list[Json] = field(default_factory=list[Json])  # errors that the client must get unchanged
+    protocol_errors: list[Json] = field(
+        default_factory=list[Json]
+    )  # the upstream's errors, which the client gets as errors
 
 
 @dataclass(eq=False, slots=True)
@@ -410,7 +412,7 @@ class Relay:
         if logins.has_principals and not login_needed.login.principal:
             raise login_needed  # only the operator may create a login that clients share
         if count >= MAX_LOGINS and "login" not in exchange.carried:
-            raise login_needed  # the upstream asks for another login after each one
+            raise login_needed  # the upstream seems to require another login after each login
         question = await self._login_questions.ask(login_needed, exchange, tasks, seal)
         if question is None:
             await upstream.reconnect()
