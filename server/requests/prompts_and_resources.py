@@ -276,8 +276,9 @@ async def read_at(arguments: dict[str, str] | None, context: ToolContext, run: R
     outcome = await run(FunctionCall(MANY_READER, {"paths": paths}))
     if len(paths) > 1 and isinstance(outcome, ToolResult) and not outcome.facts.get("files"):
         # Some clients remove quotes from the argument, so spaces in the argument may belong to a single path.
-        single = await run(FunctionCall(MANY_READER, {"paths": [line.strip().removeprefix("@")]}))
-        outcome = single if isinstance(single, ToolResult) and single.facts.get("files") else outcome
+        single_outcome = await run(FunctionCall(MANY_READER, {"paths": [line.strip().removeprefix("@")]}))
+        if isinstance(single_outcome, ToolResult) and single_outcome.facts.get("files"):
+            outcome = single_outcome
     if isinstance(outcome, Question):
         return outcome
     # If no file was read, the client shows the text that the model would have received.
@@ -332,16 +333,16 @@ class MemoryResources:
         if uri == TODO_LIST:
             todos = [todo.model_dump() for todo in self.todos.read(context.client.key, context.workspace)]
             if not todos:
-                missing = "There is no todo list now; todo_write creates one."
-                return ToolResult.failed(ToolError(ToolErrorType.FILE_NOT_FOUND, missing))
+                message = "There is no todo list now; todo_write creates one."
+                return ToolResult.failed(ToolError(ToolErrorType.FILE_NOT_FOUND, message))
             text = json.dumps({"todos": todos}, ensure_ascii=False, indent=2)
             return ToolResult(llm_content=text, facts={"mime_type": JSON})
 
         def find() -> MemoryFile:
             file = self.files.file(_MEMORY_URIS[uri], context.workspace)
             if not os.path.lexists(file.location.path):
-                missing = f"There is no {file.scope} memory yet; save_memory creates one."
-                raise ToolError(ToolErrorType.FILE_NOT_FOUND, missing)
+                message = f"There is no {file.scope} memory yet; save_memory creates one."
+                raise ToolError(ToolErrorType.FILE_NOT_FOUND, message)
             return file
 
         try:

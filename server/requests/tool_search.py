@@ -178,9 +178,9 @@ class ToolSearch:
             raise _invalid(SEARCH, f"limit must be a whole number from 1 to {MAX_RESULTS}.")
         index, tools = await self._load_index()
         numbers = index.find(query, limit, lambda number: self._is_current(tools[number], rights))
-        matches, near = ([tools[number] for number in part] for part in numbers)
+        matches, near_matches = ([tools[number] for number in part] for part in numbers)
         lines: list[str] = []
-        for tool in matches or near:  # each with its arguments, required ones first
+        for tool in matches or near_matches:  # each with its arguments, required ones first
             required, names = as_list(tool.parameter_schema.get("required")), list(_parameters_of(tool))
             parameters = [name for name in names if name in required]
             parameters += [f"{name}?" for name in names if name not in required]
@@ -196,9 +196,9 @@ class ToolSearch:
             f"No tool matches '{visible_line(query[:100])}' well. Say in other words what the tool does, and to what. "
             f"The servers are: {self._server_list(rights)}."
         )
-        if near:
+        if near_matches:
             message = "\n".join([message, "The closest tools, which may do something else:", *lines, hint])
-        return ToolResult(message, structured={"tools": [], "nearest": list(map(_summary, near))})
+        return ToolResult(message, structured={"tools": [], "nearest": list(map(_summary, near_matches))})
 
     async def _describe(
         self, arguments: Json, definition_of: Callable[[DiscoveredMCPTool], Json], rights: Rights

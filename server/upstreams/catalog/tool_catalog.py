@@ -199,8 +199,8 @@ class ToolCatalog:
         # The lock file does not contain this server's own login tool.
         self._prepared[alias] = {} if is_ours else {**self._prepared.get(alias, {}), **prepared_tools}
         digests = {name: tool.digest for name, tool in prepared_tools.items()}
-        earlier = None if previous_listing is None else previous_listing.definitions
-        self._history.note(alias, digests, earlier, is_first=is_first)
+        previous_definitions = None if previous_listing is None else previous_listing.definitions
+        self._history.note(alias, digests, previous_definitions, is_first=is_first)
         blocks = {} if self.lock is None or is_ours else self._blocks_of(alias, prepared_tools)
         for name in prepared_tools:
             self._history.record(alias, name).is_blocked = name in blocks

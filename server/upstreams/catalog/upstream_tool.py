@@ -74,13 +74,13 @@ class ToolHistory:
         self,
         alias: str,
         digests: Mapping[str, str],
-        earlier: Mapping[str, Mapping[str, Any]] | None = None,
+        previous_definitions: Mapping[str, Mapping[str, Any]] | None = None,
         *,
         is_first: bool = False,
     ) -> None:
         """Record each tool that an upstream lists, with its digest, and log changes.
 
-        `earlier` contains the definitions of the upstream's previous list, by name; `None` if there was none.
+        `previous_definitions` is the upstream's previous list, by name; `None` if there was none.
 
         If `is_first` is true, the list is the first one of this run. Differences from the list of the last run then do
         not count as changes.
@@ -94,7 +94,7 @@ class ToolHistory:
             }
         for name, record in earlier_records.items():
             if record.first_texts is None and digests.get(name) != record.current_digest == record.first_digest:
-                record.first_texts = self._texts_to_keep(alias, (earlier or {}).get(name))
+                record.first_texts = self._texts_to_keep(alias, (previous_definitions or {}).get(name))
         listed_records: dict[str, ToolRecord] = {}
         for name, digest in digests.items():
             record = earlier_records.get(name)

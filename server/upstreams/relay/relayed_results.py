@@ -268,8 +268,9 @@ async def _saved_file(folder: PrivateFolder, content: bytes) -> OutputFile | Non
     same_size_files = [file for file in folder.files.values() if file.is_complete and file.kept_bytes == len(content)]
     for file in same_size_files[-1:]:
         with suppress(OSError):  # the file may have been removed or replaced
-            if await THREADS.run(partial(file.read_at, 0, len(content))) == content:
-                folder.files[file.path] = folder.files.pop(file.path)  # the oldest files are removed first
+            is_same = await THREADS.run(partial(file.read_at, 0, len(content))) == content
+            if is_same and folder.files.pop(file.path, None) is file:
+                folder.files[file.path] = file  # now the newest, because the oldest file is removed first
                 return file
     file = folder.open()
     file.write(content)
