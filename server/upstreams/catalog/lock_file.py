@@ -24,7 +24,6 @@ from server.settings.document_editor import rewrite
 from server.settings.load import MAX_LOCK_BYTES, LockContent
 from server.settings.settings_files import LOCK_NAME, read_regular
 from server.upstreams.catalog.stored_lists import program_and_address
-from tools.contract.call_options import AbortSignal
 from tools.contract.display import visible_line
 from tools.contract.tool_errors import ToolError, ToolErrorType
 
@@ -322,7 +321,7 @@ def write_approved(path: str, alias: str, tools: Mapping[str, Json]) -> Lock:
         return new_content
 
     try:
-        rewrite(path, add_approvals, AbortSignal())
+        rewrite(path, add_approvals)
     except ValueError as error:
         reason = str(error)
     except (ToolError, OSError):

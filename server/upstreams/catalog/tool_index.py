@@ -244,7 +244,7 @@ class ToolIndex:
         # The action in the first word, with its synonyms.
         actions = [group for group in _OF_WORD.get(words[0], ()) if group < len(_ACTION_GROUPS)] if words else []
         action_words = frozenset(words[:1]).union(*map(_GROUPS.__getitem__, actions)) if actions else frozenset[str]()
-        # Tools that are not allowed must not take places in the ranking, or raise the best coverage.
+        # Tools that are not allowed must neither take places in the ranking nor raise the best coverage.
         allowed_numbers = filter(is_allowed, sorted(scores, key=lambda number: (-scores[number], number)))
         fits = [
             (scores[number], number, self._fit(concepts, action_words, number))
