@@ -66,7 +66,7 @@ _PARAMETERS: Mapping[str, Mapping[str, type]] = {
     "prompts/get": {"name": str},
     "resources/read": {"uri": str},
 }
-_REQUIRED = frozenset({"name", "uri"})  # parameters that each method with such a parameter requires
+_REQUIRED = frozenset({"name", "uri"})  # a method that has one of these parameters requires it
 _KNOWN_CAPABILITIES = frozenset({"elicitation", "sampling", "roots", "experimental", "extensions"})
 _FLAGS = frozenset({"listChanged"})  # the fields of capabilities that are booleans; all other fields are objects
 

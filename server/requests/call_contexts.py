@@ -231,7 +231,7 @@ class Contexts:
         scratch: Scratch | str,
         params: Json | None,
     ) -> Workspace:
-        """Return the workspace of a request with the given parameters, whose `/tmp` is the one that commands have."""
+        """Return the workspace of a request with these parameters. The workspace has the same `/tmp` as commands."""
         workspace = self.workspaces.workspace(roots, readable, rights, scratch)
         if workspace.scratch is None:
             return workspace

@@ -91,7 +91,7 @@ class ToolSearch:
         return self._is_large
 
     def is_hidden(self, tool: BaseTool[Any] | None) -> TypeGuard[DiscoveredMCPTool]:
-        """Return whether tool search hides a tool; tools for apps only are listed, so that hosts know about them."""
+        """Return whether tool search hides a tool. Tools that only apps may call stay visible to hosts."""
         if not isinstance(tool, DiscoveredMCPTool) or not is_for("model", tool.definition):
             return False
         owner = owner_of_tool(self.pool, tool)

@@ -39,7 +39,7 @@ def full_name(alias: str, name: str) -> str:
 
 
 def rule_name(alias: str, name: str) -> str:
-    """Return the full name, or a substitute if a rule cannot contain it, because of characters such as ` ` and `*`."""
+    """Return the full name, or a substitute if the name has characters that a rule cannot contain, such as `*`."""
     full = full_name(alias, name)
     return full if name and _NOT_IN_RULES.search(name) is None else _marked(full, full, MAX_NAME)
 

@@ -175,8 +175,8 @@ class StoredLists:
 def _read(folder: Folder, key: str) -> LastRun:
     """Read one file, but follow no symbolic link.
 
-    Raises `FileNotFoundError` if there is no file or it has expired, and `ValueError` if it is unusable; the message of
-    the latter says why.
+    Raises `FileNotFoundError` if there is no file or it has expired, and `ValueError` with the reason if the file is
+    unusable.
     """
     with folder.open_file(key + _SUFFIX) as file:
         info = file.info

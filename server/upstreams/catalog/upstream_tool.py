@@ -159,7 +159,7 @@ def _watched_texts(definition: Mapping[str, Any]) -> dict[str, str]:
 
 
 def _excerpt(text: str, other: str) -> str:
-    """Return a text, indented; of a long text, only the part from shortly before its first difference from `other`."""
+    """Return a text, indented. A long text is cut to a part that begins shortly before its difference from `other`."""
     if len(text) > MAX_CHANGED_CHARS:
         common = sum(1 for _ in itertools.takewhile(lambda pair: pair[0] == pair[1], zip(text, other, strict=False)))
         start = max(common - DIFFERENCE_CONTEXT_CHARS, 0)

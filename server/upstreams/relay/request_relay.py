@@ -126,9 +126,8 @@ class CallContext(ToolContext):
 
     exchange: Exchange | None = None
     client_name: str = ""  # the client's name and version
-    protocol_errors: list[Json] = field(
-        default_factory=list[Json]
-    )  # the upstream's errors, which the client gets as errors
+    # Errors with which the upstream responded; the client gets the first one as an error
+    protocol_errors: list[Json] = field(default_factory=list[Json])
 
 
 @dataclass(eq=False, slots=True)
