@@ -344,3 +344,13 @@ class CountingLock(Lock):
     def tool(self, alias: str, name: str) -> dict[str, Any] | None:
         type(self).lookups += 1
         return super().tool(alias, name)
+
+
+@pytest.mark.requirement("catalogue.calls")
+def test_tools_of_the_last_run_are_forgotten_once_their_server_is_reached_differently() -> None:
+    catalog, _ = catalog_of({"a": entry()})
+    catalog.set_listed("a", [{"name": "old"}], unreachable, is_stored=True)
+    set_list(catalog, "a", "new")
+    assert catalog.vanished == {"a": {"a__old"}}
+    catalog.configure({"a": entry(args=("other",))})
+    assert catalog.vanished == {}

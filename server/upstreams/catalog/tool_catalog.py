@@ -141,6 +141,7 @@ class ToolCatalog:
         self._listings.pop(alias, None)
         self._history.forget(alias)
         self._prepared.pop(alias, None)
+        self.vanished.pop(alias, None)
 
     @contextmanager
     def batch(self) -> Generator[None]:
