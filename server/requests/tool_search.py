@@ -141,7 +141,8 @@ class ToolSearch:
         """Return the names of the servers, with the operator's descriptions, as far as they fit."""
         entries = [(upstream.alias, visible_line(upstream.entry.description)) for upstream in self.pool.upstreams]
         entries = [entry for entry in entries if not self.policy.why_server_not_offered(entry[0], rights)]
-        room = (MAX_SERVER_CHARS - sum(len(alias) + 5 for alias, _ in entries)) // max(len(entries), 1)
+        # An entry may also have a comma, two spaces, two brackets and an ellipsis, which together are 6 characters.
+        room = (MAX_SERVER_CHARS - sum(len(alias) + 6 for alias, _ in entries)) // max(len(entries), 1)
         room = min(room, MAX_ABOUT_CHARS)
         servers = [
             f"{alias} ({_truncate(description, room)})" if description and room > 10 else alias
