@@ -117,7 +117,7 @@ class ClientTable:
         return client
 
     def follow(self, ctx: RequestContext) -> bool:
-        """Remember a request's connection for notifications until it ends. Returns whether the connection is new."""
+        """Use a request's connection for notifications until the connection ends. Returns whether it is new."""
         connections = self.find(ctx).connections
         if ctx.connection in connections:
             return False

@@ -95,7 +95,7 @@ class RecentCalls:
 
 
 def _truncated(value: Any, room: list[int]) -> Any:
-    """Return a JSON value truncated to about `room[0]` characters: many calls are kept, but few are displayed."""
+    """Return a JSON value truncated to about `room[0]` characters, because many calls are kept and few are shown."""
     room[0] -= 1
     if isinstance(value, str):
         text = value[: max(room[0], 0)]

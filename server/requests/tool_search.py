@@ -104,7 +104,7 @@ class ToolSearch:
         return not is_always_loaded and {"*", tool.upstream_name, tool.name}.isdisjoint(always_load)
 
     def _is_callable(self, tool: BaseTool[Any] | None, rights: Rights) -> TypeGuard[DiscoveredMCPTool]:
-        """Return whether a model may call a tool that is not in its list."""
+        """Return whether a model may call a tool of an upstream, even if tool search hides the tool."""
         if not isinstance(tool, DiscoveredMCPTool) or not is_for("model", tool.definition):
             return False
         return self.policy.why_not_offered(tool.traits, rights) is None

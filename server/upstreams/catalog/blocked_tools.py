@@ -25,7 +25,7 @@ _SHOWN_SEPARATELY = frozenset({"name", "description", "inputSchema", "outputSche
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ToolBlock:
-    """The reason why a tool is blocked, and its placeholder."""
+    """Why a tool is blocked, and the definition of the placeholder that clients see instead."""
 
     definition: Mapping[str, Any]  # the placeholder's definition, in this server's words
     visible_definition: Mapping[str, Any]  # the tool's definition, with invisible characters marked

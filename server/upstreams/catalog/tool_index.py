@@ -151,7 +151,7 @@ class _Concept:
     """One word of a query."""
 
     word: str
-    related_words: Set[str]  # the words of its groups
+    related_words: Set[str]  # the words in all groups that contain the word
     similar_words: Set[str]  # words with the same prefix, if no tool contains the word itself
     is_name: bool  # whether the word is written like a proper name
     postings: Sequence[tuple[float, Postings]]  # for each kind of match, its weight and the tools that it finds

@@ -296,7 +296,7 @@ class Tasks:
         self._why_denied = why_denied
         self._replica = replica.name
         self._ids = SealedStates("task", math.inf, replica)  # ids never expire: the upstream expires tasks
-        self._questions: dict[tuple[str, str], TaskQuestions] = {}  # by the client's key and its id for the task
+        self._questions: dict[tuple[str, str], TaskQuestions] = {}  # by the client's key and its task id
 
     def register(
         self, upstream: Upstream, session: UpstreamSession, tool_name: str, result: Json, exchange: Exchange
