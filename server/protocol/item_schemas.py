@@ -53,9 +53,7 @@ _TOKEN = re.compile(
 )
 """A token of a regular expression that Python and ECMAScript parse in the same way, with or without the `u` flag."""
 
-_IDENTITY = re.compile(
-    rb'"\$(?:id|anchor|dynamicAnchor)":"'
-)  # clients look for these keywords at any depth in a schema
+_IDENTITY = re.compile(rb'"\$(?:id|anchor|dynamicAnchor)":"')  # keywords that clients look for at any depth
 _POINTER = re.compile(
     rf"#(?:/(?:{'|'.join(map(re.escape, sorted(BY_NAME)))})/[A-Za-z0-9_$.+-]+"
     rf"|/(?:{'|'.join(sorted(IN_LIST))})/(?:0|[1-9][0-9]{{0,3}})|/(?:{'|'.join(sorted(SINGLE))}))*"

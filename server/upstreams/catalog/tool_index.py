@@ -211,8 +211,8 @@ class ToolIndex:
         if query.startswith(SELECT):
             names = query.removeprefix(SELECT).split(",")
             named_tools = dict.fromkeys(itertools.chain.from_iterable(map(self.named_tools, names)))
-            return list(filter(is_allowed, named_tools))[:limit], []
-        matches = list(filter(is_allowed, self.named_tools(query)))
+            return list(itertools.islice(filter(is_allowed, named_tools), limit)), []
+        matches = list(itertools.islice(filter(is_allowed, self.named_tools(query)), limit))
         ranking = self._rank(query, is_allowed)
         best = max((fit for _, fit in ranking[:limit]), default=0.0)
         candidates = [number for number, fit in ranking if fit >= best * NEAR_BEST]
