@@ -29,7 +29,7 @@ from server.upstreams.session.upstream_questions import labelled
 from server.upstreams.wire.json_rpc_channel import RelayError, UnusableAnswerError, UpstreamError
 from server.upstreams.wire.origin_meta import FACTS_KEY, chain_of
 from tools.contract.call_options import Limits
-from tools.contract.tool_errors import ToolError, ToolErrorType
+from tools.contract.tool_errors import ExhaustedError, ToolError, ToolErrorType
 from tools.machine.threads import THREADS
 from tools.permissions.permission_policy import Rights
 from tools.shell.private_folders import OutputFile, PrivateFolder
@@ -264,10 +264,10 @@ class LargeResults:
 
 async def _saved_file(folder: PrivateFolder, content: bytes) -> OutputFile | None:
     """Save a result in its client's folder. Returns the file, or `None` if nothing could be written."""
-    # A client may fetch the result of a task several times, so an earlier file with the same content is used again.
+    # A client may fetch the result of a task several times, so the newest file of the same size may have this content.
     same_size_files = [file for file in folder.files.values() if file.is_complete and file.kept_bytes == len(content)]
     for file in same_size_files[-1:]:
-        with suppress(OSError):  # the file may have been removed or replaced
+        with suppress(OSError, ExhaustedError):  # the file may have been removed or replaced
             is_same = await THREADS.run(partial(file.read_at, 0, len(content))) == content
             if is_same and folder.files.pop(file.path, None) is file:
                 folder.files[file.path] = file  # now the newest, because the oldest file is removed first
