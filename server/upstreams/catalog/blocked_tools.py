@@ -79,7 +79,6 @@ class BlockedMCPTool(DiscoveredMCPTool):
         bare_name: str,
         approve: UpstreamCall,
         is_current: Callable[[str, str, str], bool],
-        *,
         options: str | None,
     ) -> None:
         super().__init__(alias, exposed_name, block.definition, trusted=False, call=approve, bare_name=bare_name)

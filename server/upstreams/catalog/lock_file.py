@@ -86,8 +86,8 @@ def server_entry(
 def executable_hash(entry: UpstreamSettings) -> str:
     """Return the SHA-256 of a program given by its absolute path. Does blocking I/O.
 
-    Returns an empty string if there is no such path, or if the file is unreadable or too large. A name such as `node`
-    is not hashed, because it means a different program on each machine.
+    Returns an empty string if the entry has no absolute path, or if the file is unreadable or too large. A name such as
+    `node` is not hashed, because it means a different program on each machine.
     """
     with suppress(OSError, ValueError):
         if entry.transport == "stdio" and entry.command and os.path.isabs(entry.command):

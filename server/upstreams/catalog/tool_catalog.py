@@ -335,9 +335,9 @@ class ToolCatalog:
                     is_same = tool is not None and (tool.name, tool.bare_name) == (exposed_name, bare_name)
                     if (block := listing.blocks.get(name)) is not None:
                         if not (is_same and isinstance(tool, BlockedMCPTool) and tool.block is block):
+                            options = self.command_options if self.approves_in_file else None
                             tool = BlockedMCPTool(
-                                *(alias, exposed_name, block, bare_name, self._approve, self.is_blocked_as),
-                                options=self.command_options if self.approves_in_file else None,
+                                alias, exposed_name, block, bare_name, self._approve, self.is_blocked_as, options
                             )
                     elif tool is None or not (is_same and tool.is_of(definition, call, record, trusted=is_trusted)):
                         tool = DiscoveredMCPTool(
