@@ -312,10 +312,7 @@ def _bytes_of(text: str) -> bytes:
 
 
 def _is_expression(text: str, schema: _Schema) -> bool:
-    """Return whether a text is a valid regular expression in both Python and ECMAScript.
-
-    The text is checked in one pass and not compiled, because compiling may be slow.
-    """
+    """Return whether a text is a regular expression in both Python and ECMAScript. Compiling it could be slow."""
     schema.pattern_chars += len(text)
     position, groups, can_repeat = 0, list[str](), False
     while position < len(text):

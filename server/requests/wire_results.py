@@ -1,7 +1,4 @@
-"""Converts this server's tools and results to wire format.
-
-`protocol.request_table` then adapts each result to the client's revision.
-"""
+"""Converts this server's tools and results to wire format. `protocol.request_table` adapts results to each revision."""
 
 from __future__ import annotations
 

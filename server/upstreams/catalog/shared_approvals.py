@@ -30,10 +30,7 @@ READ_INTERVAL_SECONDS = 1.0  # minimum time between two reads of the store
 
 
 class SharedApprovals:
-    """The approvals in the store, for a replica that has the shared keys.
-
-    `file` holds the approvals from the lock file. `apply` checks all tools against the approvals that it gets.
-    """
+    """The approvals in the store, for a replica that has the shared keys. `apply` checks all tools against a lock."""
 
     def __init__(self, replica: Replica, file: Lock | None, apply: Callable[[Lock | None], Awaitable[None]]) -> None:
         self._rows = SealedRows(replica, "approvals", (parse_lock, lock_text), LIFE_SECONDS, are_large=True)

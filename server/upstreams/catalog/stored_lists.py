@@ -44,8 +44,7 @@ MAX_FILES = 1_000
 MAX_DAYS = 30  # the age after which a file is removed
 
 NEVER_LISTED = ""  # stored instead of a revision if the server was too slow for the first list
-# How long `NEVER_LISTED` is valid. This time is short, because a server may be slow only while it is being installed
-NEVER_LISTED_SECONDS = 3_600
+NEVER_LISTED_SECONDS = 3_600  # how long `NEVER_LISTED` is valid; short, because only an installation may be slow
 
 _SUFFIX = ".json"
 _VERSIONS = frozenset((NEVER_LISTED, *HANDSHAKE_PROTOCOL_VERSIONS, *MODERN_PROTOCOL_VERSIONS))

@@ -76,10 +76,7 @@ class _Listing:
 
 
 class ToolCatalog:
-    """Publishes upstreams' tools in the registry, under names of at most `budget` characters.
-
-    No tool gets a name in `reserved_names`.
-    """
+    """Publishes upstreams' tools in the registry. No published name is in `reserved_names` or longer than `budget`."""
 
     def __init__(self, registry: ToolRegistry, budget: int, reserved_names: Iterable[str] = ()) -> None:
         self.names = NameMap()  # the current meaning of every name
@@ -279,10 +276,7 @@ class ToolCatalog:
         )
 
     async def _approve(self, tool: DiscoveredMCPTool, params: Arguments, context: ToolContext) -> NoReturn:
-        """Approve a blocked tool that a client has called, after a person has consented.
-
-        Always raises `ToolError`, because the tool itself is not called.
-        """
+        """Approve a blocked tool that a client has called, after a person has consented. Always raises `ToolError`."""
         del params
         assert isinstance(tool, BlockedMCPTool)  # noqa: S101 - only these tools call this method
         # Consent to an earlier version of the tool does not cover the current one.
