@@ -68,7 +68,7 @@ class AuditLog:
                 return
 
     def note(self, entry: AuditEntry) -> None:
-        recent_entry = replace(entry, arguments={}, description=entry.description[:MAX_REASON_CHARS])
+        recent_entry = replace(entry, arguments={}, description=entry.description[: 2 * MAX_REASON_CHARS])
         self.recent.append(partial(record_of, recent_entry))
         if self.path is None and not logger.isEnabledFor(logging.INFO):
             return
@@ -117,7 +117,7 @@ def _append(path: str, line: bytes) -> None:
     """Append a line as a whole or not at all, even if other servers write to the same file.
 
     With O_APPEND, the bytes of a single write are never mixed with those of other writes. No lock is used: a command
-    that can read the file could hold the lock forever.
+    that can read the file could hold the lock forever. The file is not kept open, so it can be rotated by renaming it.
     """
     flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_NOFOLLOW", 0)
     descriptor = os.open(path, flags, 0o600)
@@ -130,6 +130,11 @@ def _append(path: str, line: bytes) -> None:
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
     finally:
         os.close(descriptor)
+
+
+def _truncated(text: str, max_chars: int) -> str:
+    """Truncate a text without secrets. They are removed first, because half a secret might not be recognised."""
+    return redact(text[: 2 * max_chars])[:max_chars]
 
 
 def record_of(entry: AuditEntry) -> dict[str, Any]:
@@ -151,10 +156,10 @@ def record_of(entry: AuditEntry) -> dict[str, Any]:
         "time": datetime.fromtimestamp(entry.time, UTC).isoformat(timespec="milliseconds"),
         "client": hashlib.sha256(entry.client.encode()).hexdigest()[:12] if entry.client else "anonymous",
         "tool": entry.tool,
-        "does": redact(entry.description[:MAX_REASON_CHARS]),
+        "does": _truncated(entry.description, MAX_REASON_CHARS),
         "arguments": arguments,
         "verdict": permission.verdict.value,
-        "reason": redact(permission.reason[:MAX_REASON_CHARS]),
+        "reason": _truncated(permission.reason, MAX_REASON_CHARS),
         **({"view": dict(permission.view.facts)} if permission.view is not None else {}),
     }
     if principal := principal_in(entry.client):
@@ -164,7 +169,6 @@ def record_of(entry: AuditEntry) -> dict[str, Any]:
     elif isinstance(entry.answer, Unavailable):
         record["answer"] = "client decides" if entry.answer.client_decides else "nobody to ask"
     if entry.lasting is not None:
-        # Secrets must be found before the text is truncated.
-        record["rules"] = [redact(rule[: MAX_VALUE_CHARS * 2])[:MAX_VALUE_CHARS] for rule in entry.lasting.rules]
+        record["rules"] = [_truncated(rule, MAX_VALUE_CHARS) for rule in entry.lasting.rules]
         record["scope"] = entry.lasting.scope.value
     return record

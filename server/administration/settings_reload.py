@@ -59,7 +59,7 @@ async def new_settings(report: SettingsReport, poll_seconds: float = POLL_SECOND
                 marks[path] = (info.st_ino, info.st_size, info.st_mtime_ns, info.st_ctime_ns)
         return marks
 
-    read_marks: dict[str, FileMark] = {}  # empty, so all are read again: they may have changed since startup
+    read_marks: dict[str, FileMark] = {}  # empty, so all files are read again: they may have changed since startup
     previous_marks: Mapping[str, FileMark] = {}
     polls: dict[str, int] = {}  # for each changed file, the number of checks that saw the change
     while True:

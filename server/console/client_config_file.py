@@ -1,7 +1,7 @@
 """The configuration file of an MCP client, before and after an install or uninstall.
 
-Each change is computed completely before it is shown and written; one that is not safe raises `CommandFailure`. A
-record of the change is kept in the private folder of coretools-mcp: digests, and a copy of the original file.
+Each change is computed completely before it is shown and written. An unsafe change raises `CommandFailure`. The private
+folder of coretools-mcp keeps a record of each install: digests, and a copy of the original file.
 """
 
 from __future__ import annotations
@@ -87,7 +87,7 @@ class InstallRecord:
     file: str  # the real path
     name: str
     before: str | None = None  # SHA-256 of the file before the install; `None` if there was no file
-    after: str | None = None
+    after: str | None = None  # SHA-256 of the file after the install
     backup: str = ""  # the file name of the backup, in the private folder
     is_exact: bool = False  # whether the file differs from the original only by what the install changed
     made_section: bool = False  # whether the install added the list of servers

@@ -79,7 +79,7 @@ NEW_FILE = """\
 
 
 def check(load: Callable[[], SettingsReport]) -> int:
-    """Print all problems and warnings. Return exit code 1 if the server would not start, or an entry cannot work."""
+    """Print all problems and warnings. Return exit code 1 if the server would not start, or if an entry is invalid."""
     problems: list[str] = []
     try:
         report = load()
@@ -211,8 +211,8 @@ def entry_for(
 ) -> Tree:
     """Build the entry of a server from a command line. Messages do not quote values that may be secret.
 
-    `words` are the command with its arguments, or the address; if `transport` is `None`, they decide. A variable is
-    `KEY=VALUE`, or `KEY` for its value when the server starts; a header is `Name: value`.
+    `words` are the command with its arguments, or the address. If `transport` is `None`, the first word decides. A
+    variable is `KEY=VALUE`, or `KEY` to take the value from the environment at each start. A header is `Name: value`.
     """
     if not words:
         raise UsageError("give a command or an address: config add NAME -- COMMAND, or NAME URL.")
@@ -345,7 +345,7 @@ def change_server(
 
 
 def init(options: EditOptions, environ: Mapping[str, str]) -> int:
-    """Write an initial settings file, and the schema; a file with content at most gets a reference to the schema."""
+    """Write an initial settings file and the schema. A file that has content only gets a reference to the schema."""
     path = _path(options, environ)
     schema_path = os.path.join(os.path.dirname(path), SCHEMA.name)
     display_path, old_content, schema = visible_line(path), read_file(path), SCHEMA.read_bytes()
@@ -384,7 +384,7 @@ def _path(options: EditOptions, environ: Mapping[str, str]) -> str:
 
 
 def _refer_to_variables(entry: Tree, environ: Mapping[str, str]) -> list[str]:
-    """Replace secrets from the environment with references, in the entry itself. Return the keys of other secrets."""
+    """In `entry`, replace secrets from the environment with references. Return the keys of the remaining secrets."""
     names = [name for name, value in environ.items() if len(value) >= MIN_SECRET_CHARS and is_secret_name(name)]
     names_by_value = {environ[name]: name for name in names}
 
@@ -401,7 +401,7 @@ def _refer_to_variables(entry: Tree, environ: Mapping[str, str]) -> list[str]:
         is_same = place[0] == "env" and environ.get(name) == value
         new_texts = [f"${{{name}}}" if is_same else with_references(text) for text in texts]
         texts_without_references = [_REFERENCE.sub("", text) for text in new_texts]
-        # A list stays a list, because its items explain each other.
+        # A list stays a list, because an item may be a secret only because of the option before it.
         forms = [form if isinstance(value, list) else form[0] for form in (new_texts, texts_without_references)]
         cast("Tree", parent_at(entry, place))[name] = forms[0]
         if all(shown_value(place[-1:], form) != form for form in forms):

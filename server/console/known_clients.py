@@ -318,7 +318,7 @@ def read_servers(path: str, client: ClientConfig | None, diagnostics: Diagnostic
                 for name, entry in entries
                 if isinstance(entry, dict)
             }
-    raise SettingsError([f"{path}: this file has no servers under mcpServers or servers."])
+    raise SettingsError([f"{path}: this file has no servers under {', '.join(dict.fromkeys(map(dotted, places)))}."])
 
 
 def _is_time(value: Any) -> bool:

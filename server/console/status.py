@@ -128,7 +128,7 @@ def works_in(status: ServerStatus, folder: str) -> bool:
 
 
 def show_status(environ: Mapping[str, str], selection: ServerSelection, *, as_json: bool) -> int:
-    """Print the clients and upstreams of each selected server. Return exit code 1 if there is none."""
+    """Print the clients and upstreams of each selected server. Return exit code 1 if none is selected."""
     servers, problems = _query_servers(environ)
     running = [status for _, status in servers]
     selected = [status for status in running if selection.fits(status)]
@@ -205,7 +205,7 @@ def show_logs(environ: Mapping[str, str], alias: str | None, selection: ServerSe
     if alias is not None and alias not in aliases:
         hint = f"It has {', '.join(aliases)}." if aliases else "It has none."
         raise UsageError(f"the running server has no upstream '{alias}'. {hint}")
-    is_empty = True
+    has_response = False
     for line in ask_server(path, {"ask": "logs", "server": alias, "follow": follows}):
         record = _validated(_ResponseLine, line)
         if "error" in record:
@@ -214,9 +214,11 @@ def show_logs(environ: Mapping[str, str], alias: str | None, selection: ServerSe
         if lines:
             show(*lines)
             sys.stdout.flush()
-        elif is_empty:
+        elif not has_response:
             note(f"nothing has been logged so far (log.level is {status['logLevel']})")
-        is_empty = False
+        has_response = True
+    if not has_response:
+        raise CommandFailure(STUCK)
     if follows:
         note("the server has ended")
     return 0

@@ -1,7 +1,7 @@
 """The terminal of a command: coloured output, key presses, questions to the user, and links to open in a browser.
 
-Text is shown literally, never as markup. `show` does not replace invisible characters; its callers do so in text
-from other sources.
+Text is shown literally, never as markup. `show` does not replace invisible characters: its callers must do that if the
+text comes from another source.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ MIN_LAST_COLUMN = 20  # minimum width of a table's last column; if the table is 
 UNLIMITED_COLUMNS = 10_000  # the number of columns if the output is not a terminal, because programs read whole lines
 DECISION = "decision"  # the form field for consent; the other fields are optional additions
 KEYS = {Decision.ONCE.value: "y", Decision.SAVE.value: "a", Decision.DENY.value: "n"}
-"""The keys for the answers. Those for the rest of the session have none, because it ends after a single call."""
+"""The keys for the answers. Answers for the rest of the session have no key: the session of `call` ends with it."""
 
 _SEQUENCE = re.compile(r"\x1b[\[o]?[0-9;]*.?")  # what keys such as the arrow keys send, in lower case
 _FENCE = re.compile(r"(`{3,})(diff|bash|json|text|markdown)")
@@ -359,8 +359,10 @@ async def _value(field: Mapping[str, Any], *, is_required: bool) -> Any:
             line = await _line(f"{title}{limits}{default_text}: ")
             if not line and (has_default or not is_required):
                 return default if has_default else line
+            kind = field.get("type")
             with suppress(ValueError, OverflowError):
-                if line and _is_valid(value := _typed(line, field.get("type")), field):
+                value = int(line) if kind == "integer" else float(line) if kind == "number" else line
+                if line and (isinstance(value, str) or math.isfinite(value)) and _is_valid(value, field):
                     return value
             sys.stderr.write(f"The answer must be {_expected(field)}.\n" if line else "This needs an answer.\n")
     for number, (_, choice_title) in enumerate(choices, start=1):
@@ -410,7 +412,7 @@ def _expected(field: Mapping[str, Any]) -> str:
 
 
 def _is_valid(value: Any, field: Mapping[str, Any]) -> bool:
-    """Return whether a value is a valid answer. A pattern is left to the server, as matching could take forever."""
+    """Return whether a value is a valid answer. Patterns are left to the server, because a match could take forever."""
     from jsonschema import Draft202012Validator  # noqa: PLC0415 - slow to import, and rarely needed
 
     keys = ("type", "minimum", "maximum", "minLength", "maxLength", "minItems", "maxItems", "enum")
@@ -430,16 +432,6 @@ def _is_valid(value: Any, field: Mapping[str, Any]) -> bool:
             case _:
                 return True
     return False
-
-
-def _typed(line: str, kind: object) -> str | float:
-    """Return an answer in the type of its field; raise `ValueError` or `OverflowError` if it is not such a number."""
-    if not line or kind not in ("integer", "number"):
-        return line
-    number = int(line) if kind == "integer" else float(line)
-    if not math.isfinite(number):
-        raise ValueError
-    return number
 
 
 async def _line(prompt: str) -> str:

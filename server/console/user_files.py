@@ -1,7 +1,7 @@
 """Lets terminal commands change the user's own settings and other files, but only if that is safe.
 
-A file is always replaced as a whole. What is not safe raises `CommandFailure`; a file that is not valid raises
-`SettingsError`. This module also says which servers the user's settings contain, and whether new ones are valid.
+A file is always replaced as a whole. An unsafe change raises `CommandFailure`; an invalid file raises `SettingsError`.
+This module also says which servers the user's settings contain, and whether new ones are valid.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ SECTION = "mcpServers"
 
 
 def read_file(path: str) -> bytes | None:
-    """Return the content of a file to change; `None` if there is none. A file that is unsafe to change is refused."""
+    """Return the content of a file to change; `None` if there is no file. Refuse a file that is unsafe to change."""
     display_path = visible_line(path)
     try:
         info = os.stat(path)
@@ -157,7 +157,7 @@ def usable_servers(client_servers: Tree, path: str, environ: Mapping[str, str], 
 
 
 def own_settings(environ: Mapping[str, str]) -> Tree:
-    """Return the user's own settings as written there; empty if there are none."""
+    """Return the content of the user's own settings file; empty if there is no file."""
     path = user_file(environ)
     content = read_settings_file(path, is_optional=True) if path is not None else None
     return parse(content or b"", path or "")

@@ -796,6 +796,22 @@ def test_a_call_without_its_closing_parenthesis_is_suggested_with_it(call: str, 
 
 
 @pytest.mark.requirement("cli.config.check.names")
+@pytest.mark.parametrize(
+    ("call", "expected"),
+    [
+        ("Bash(ls) foo", "'Bash(ls) foo' does not end with the closing parenthesis of the call."),
+        ("shop2__search(a b)", "'shop2__search(...)' is not a known form."),
+    ],
+)
+def test_no_shell_command_or_parenthesis_is_suggested_for_another_wrong_call(
+    call: str, expected: str, root: Path
+) -> None:
+    done = run("permissions", "explain", call, "--workspace", str(root))
+    assert expected in done.stderr
+    assert done.returncode == 2
+
+
+@pytest.mark.requirement("cli.config.check.names")
 @pytest.mark.parametrize("command", ["serve", "tools", "doctor"])
 def test_a_tool_that_cannot_be_included_is_an_error(command: str, root: Path) -> None:
     result = run(command, "--include-tools", "glob,read_fil", "--workspace", str(root))

@@ -179,6 +179,18 @@ def test_secrets_and_long_texts_are_not_written(tmp_path: Path) -> None:
     assert len(text) < 5_000
 
 
+@pytest.mark.requirement("audit.secrets")
+def test_a_secret_where_a_long_text_is_truncated_is_not_written(tmp_path: Path) -> None:
+    log = AuditLog(str(tmp_path / "audit.jsonl"))
+    text = f"{'x' * (audit_log.MAX_REASON_CHARS - 24)} https://user:hunter2-secret@host/{'y' * 99}"
+    log.note(AuditEntry("edit", {}, text, "stdio", Permission(Verdict.ALLOW, text), 1_700_000_000.5))
+    log.close()
+    (record,) = records(tmp_path / "audit.jsonl")
+    (recent_record,) = (make_record() for make_record in log.recent)
+    assert "hunter2" not in f"{record} {recent_record}"
+    assert len(record["does"]) == len(record["reason"]) == audit_log.MAX_REASON_CHARS
+
+
 @pytest.mark.requirement("audit.shared")
 def test_no_argument_can_forge_a_line(tmp_path: Path) -> None:
     path = tmp_path / "audit.jsonl"
