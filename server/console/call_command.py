@@ -81,17 +81,19 @@ def read_arguments(pairs: Sequence[str], as_json: str | None) -> RawArguments:
     """Read `key=value` pairs, and a JSON object given as JSON text, as `@FILE`, or as `-` for standard input."""
     whole: Any = {}
     if as_json is not None:
-        text = as_json
+        text, source, hint = as_json, "--arguments", " Quote it as one word in the shell."
         try:
             if as_json == "-":
+                source, hint = "standard input", ""
                 text = sys.stdin.read()
             elif as_json.startswith("@"):
+                source, hint = f"the file '{as_json[1:]}', given with --arguments,", ""
                 text = Path(as_json[1:]).read_text(encoding="utf-8")
             whole = _json(text)
         except OSError:
-            raise UsageError(f"the file '{as_json[1:]}', given with --arguments, cannot be read.") from None
+            raise UsageError(f"{source} cannot be read.") from None
         except (ValueError, RecursionError):
-            raise UsageError("--arguments is not valid JSON. Quote it as one word in the shell.") from None
+            raise UsageError(f"{source} is not valid JSON.{hint}") from None
         if not isinstance(whole, dict):
             raise UsageError('--arguments must be an object, for example \'{"path": "src"}\'.')
     texts: dict[str, str] = {}

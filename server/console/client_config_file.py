@@ -136,8 +136,15 @@ def install_change(
             message = f"{client.title} already has coretools-mcp, as {existing_name}"
             hint = f"Use --name {existing_name} to change that entry, or another name to add one"
             raise CommandFailure(f"{message}. {hint}. ({display_path})")
-        if present is not None:
-            entry = _merged(cast("Tree", present), entry)
+        if present is not None:  # keys that the user added are kept
+            merged_entry: Tree = {**present, **entry}
+            for key in ("env", "environment", "env_vars"):
+                old, new = present.get(key), entry.get(key)
+                if isinstance(old, dict) and isinstance(new, dict):
+                    merged_entry[key] = {**cast("Tree", old), **cast("Tree", new)}
+                elif isinstance(old, list) and isinstance(new, list):
+                    merged_entry[key] = list(dict.fromkeys([*cast("list[Any]", old), *cast("list[Any]", new)]))
+            entry = merged_entry
         new_content = old_content if present == entry else target.with_entry(old_content, name, entry)
         for moved_name in moved:
             new_content = target.without_entry(new_content, moved_name)
@@ -273,18 +280,6 @@ def write_uninstall(change: ConfigChange, environ: Mapping[str, str]) -> None:
         if updated_record != other_record:
             _set_record(other_record, environ, updated_record)
     _set_record(record, environ, None)
-
-
-def _merged(present: Tree, entry: Tree) -> Tree:
-    """Return the new entry merged over the existing one; keys that the user added are kept."""
-    result = {**present, **entry}
-    for key in ("env", "environment", "env_vars"):
-        old, new = present.get(key), entry.get(key)
-        if isinstance(old, dict) and isinstance(new, dict):
-            result[key] = {**cast("Tree", old), **cast("Tree", new)}
-        elif isinstance(old, list) and isinstance(new, list):
-            result[key] = list(dict.fromkeys([*cast("list[Any]", old), *cast("list[Any]", new)]))
-    return result
 
 
 def _remove_servers(own: str, digests: Mapping[str, str]) -> None:

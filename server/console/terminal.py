@@ -414,11 +414,15 @@ def _expected(field: Mapping[str, Any]) -> str:
 def _is_valid(value: Any, field: Mapping[str, Any]) -> bool:
     """Return whether a value is a valid answer. Patterns are left to the server, because a match could take forever."""
     from jsonschema import Draft202012Validator  # noqa: PLC0415 - slow to import, and rarely needed
+    from jsonschema.exceptions import UnknownType  # noqa: PLC0415
 
     keys = ("type", "minimum", "maximum", "minLength", "maxLength", "minItems", "maxItems", "enum")
     validator: Any = Draft202012Validator({key: field[key] for key in keys if key in field})
-    if not validator.is_valid(value):
-        return False
+    try:
+        if not validator.is_valid(value):
+            return False
+    except UnknownType:
+        raise TypeError("the type of this field does not exist") from None
     with suppress(ValueError):
         match field.get("format"):
             case "email":

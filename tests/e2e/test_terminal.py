@@ -196,7 +196,9 @@ def test_a_record_that_is_being_written_appears_before_the_question() -> None:
 
 @pytest.mark.requirement("cli.question")
 @pytest.mark.parametrize(
-    "field", ['"str"', '{"type": "string", "enum": ["a"], "enumNames": []}'], ids=["no schema", "names missing"]
+    "field",
+    ['"str"', '{"type": "string", "enum": ["a"], "enumNames": []}', '{"type": "money", "default": 1}'],
+    ids=["no schema", "names missing", "unknown type"],
 )
 def test_a_malformed_form_is_answered_with_an_error_and_the_call_goes_on(
     field: str, root: Path, tmp_path: Path
@@ -441,6 +443,19 @@ def test_arguments_come_from_standard_input_or_a_file_and_the_result_as_json(roo
     for result in (from_stdin, from_file, from_pairs):
         assert result.returncode == 0, result.stderr
         assert "hello" in json.loads(result.stdout)["content"][0]["text"]
+
+
+@pytest.mark.requirement("cli.call")
+def test_invalid_json_is_reported_with_the_place_that_it_came_from(root: Path) -> None:
+    (root / "given.json").write_text("{")
+    for place, expected in (
+        ("-", "standard input is not valid JSON.\n"),
+        (f"@{root}/given.json", f"the file '{root}/given.json', given with --arguments, is not valid JSON.\n"),
+        (f"@{root}/gone.json", f"the file '{root}/gone.json', given with --arguments, cannot be read.\n"),
+        ("{", "--arguments is not valid JSON. Quote it as one word in the shell.\n"),
+    ):
+        result = run("call", "read_file", "--arguments", place, "--workspace", str(root), input="{")
+        assert (result.returncode, result.stderr) == (64, f"coretools-mcp: {expected}")
 
 
 @pytest.mark.requirement("cli.interrupt")
