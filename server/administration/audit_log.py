@@ -1,7 +1,7 @@
-"""The audit log: one line of JSON for each decision about a call and each answer to a question, without secrets.
+"""The audit log: one line of JSON for each decision about a call and each answer to a question.
 
-The lines go to the log, and to a file if the operator names one. A separate thread writes the file, so that a slow or
-full disk delays no call. A failed write is logged and does not change a decision.
+Likely secrets are removed. The lines go to the log, and to a file if the operator names one. A separate thread writes
+the file, so a slow or full disk delays no call. A failed write is logged and does not change a decision.
 """
 
 from __future__ import annotations
@@ -114,7 +114,7 @@ class AuditLog:
 
 
 def _append(path: str, line: bytes) -> None:
-    """Append a line as a whole or not at all, even if other servers write to the same file.
+    """Append a line. If only a part of it fits on the disk, remove that part, unless another line already follows.
 
     With O_APPEND, the bytes of a single write are never mixed with those of other writes. No lock is used: a command
     that can read the file could hold the lock forever. The file is not kept open, so it can be rotated by renaming it.
@@ -133,7 +133,7 @@ def _append(path: str, line: bytes) -> None:
 
 
 def _truncated(text: str, max_chars: int) -> str:
-    """Truncate a text without secrets. They are removed first, because half a secret might not be recognised."""
+    """Remove secrets from a text, then truncate it: half a secret might not be recognised."""
     return redact(text[: 2 * max_chars])[:max_chars]
 
 

@@ -1,4 +1,4 @@
-"""The log. A separate thread writes it to standard error, so that a slow reader delays nothing.
+"""The log. A separate thread writes it to standard error, so a slow reader delays nothing.
 
 An unread pipe eventually fills up, and the next write blocks. Here, only the log's thread blocks. Records that do not
 fit into its queue are dropped and counted.
@@ -44,7 +44,7 @@ class LogHistory:
         self._lines = defaultdict[str, deque[tuple[int, str]]](lambda: deque(maxlen=HISTORY_LINES))
 
     def add(self, source: str, line: str) -> None:
-        """Add a line about the upstream `source`; empty if it is about none."""
+        """Add a line about the upstream with the alias `source`, or about no upstream if `source` is empty."""
         if len(line) > HISTORY_CHARS:
             # Secrets are removed when the history is shown, but half a secret might not be recognised then.
             from tools.text.secrets import redact  # noqa: PLC0415 - needed only for long lines
@@ -142,6 +142,6 @@ def held_log() -> Generator[None]:
 
 
 def flush_log() -> None:
-    """Write the queued records, within a time limit."""
+    """Wait until the queued records have been written, but not longer than `FLUSH_SECONDS`."""
     for handler in logging.getLogger().handlers:
         handler.flush()

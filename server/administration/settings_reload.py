@@ -30,8 +30,8 @@ from tools.permissions.verdict import Verdict
 
 logger = logging.getLogger(__name__)
 
-# The polling interval. A change takes effect once two checks in a row see the same state of the file, so that an
-# editor can finish writing.
+# The polling interval. A change takes effect once two checks in a row see the same state of the file, which
+# gives an editor time to finish writing.
 POLL_SECONDS = 1.0
 # After this many checks, a change takes effect even if the file keeps changing; otherwise a constantly changing file
 # could keep a rule from taking effect.
@@ -177,7 +177,7 @@ class LiveSettings:
 
 
 def has_other_rules(previous: Settings, current: Settings) -> bool:
-    """Return whether the rules may differ. If not, the current ones stay, including those saved in the meantime."""
+    """Return whether the rules may differ. If not, the current rules stay, including any saved in the meantime."""
     return (previous.permissions, previous.tools) != (current.permissions, current.tools)
 
 

@@ -55,7 +55,7 @@ class Principal:
 
     @property
     def owner(self) -> tuple[object, ...]:
-        """The owner of a session. With other scopes, a token could answer questions that its rights do not cover."""
+        """The owner of a session. It includes the scopes, because other rights might not cover a question."""
         return self.client_id or self.unique_name, self.issuer, self.subject, self.rights.scopes
 
     @property

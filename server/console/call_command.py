@@ -68,10 +68,10 @@ class RawArguments:
 
         arguments: dict[str, Any] = self.as_text()
         for key, text in self.pairs.items():
-            own = resolve(properties.get(key))
-            options = [own, *map(resolve, [*as_list(own.get("anyOf")), *as_list(own.get("oneOf"))])]
+            field = resolve(properties.get(key))
+            options = [field, *map(resolve, [*as_list(field.get("anyOf")), *as_list(field.get("oneOf"))])]
             kinds = [kind for option in options for kind in [*as_list(option.get("type")), option.get("type")] if kind]
-            if "string" not in kinds and (kinds or options[1:] or "$ref" in own):
+            if "string" not in kinds and (kinds or options[1:] or "$ref" in field):
                 with suppress(ValueError, RecursionError):  # if it is not JSON, the tool's server says what it expects
                     arguments[key] = _json(text)
         return arguments
@@ -202,7 +202,7 @@ def _with_copied_output(result: Json) -> Json:
     """Copy the file with a long output, which this process deletes at exit. Return the result with the new path."""
     path = as_mapping(as_mapping(result.get("_meta")).get(FACTS_KEY)).get("outputFile")
     folder = tempfile.gettempdir()
-    # Upstreams cannot set this fact. Even if one could, no file except an output of this process would be copied.
+    # Upstreams cannot set this fact. Even if one could, only a file with the output of a command would be copied.
     is_output = re.compile(rf"{re.escape(folder)}/{OUTPUTS}[0-9a-f]+/\w+/output-\w+\.txt").fullmatch
     if not isinstance(path, str) or not is_output(path):
         return result

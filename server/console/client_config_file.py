@@ -50,7 +50,7 @@ from tools.contract.display import visible, visible_line
 
 @dataclass(frozen=True, slots=True)
 class ConfigFile:
-    """An entry in a client's configuration file."""
+    """A client's configuration file, and the name of the coretools-mcp entry in it."""
 
     key: str  # the client's key in the table of clients
     client: ClientConfig
@@ -82,7 +82,7 @@ class ConfigFile:
 
 @dataclass(frozen=True, slots=True)
 class InstallRecord:
-    """How an install changed a file, so that it can be reverted; without the file's content."""
+    """How an install changed a file, as needed to revert the install. The content of the file is not included."""
 
     file: str  # the real path
     name: str
@@ -255,7 +255,7 @@ def write_install(change: ConfigChange, moved_servers: Tree, environ: Mapping[st
 
 
 def write_uninstall(change: ConfigChange, environ: Mapping[str, str]) -> None:
-    """Write the file without the entry, put moved servers back, and forget the install and its backup."""
+    """Write the file, remove the moved servers from the user's settings, and forget the install and its backup."""
     record = change.record
     _write(change)
     if record.moved:
@@ -272,7 +272,7 @@ def write_uninstall(change: ConfigChange, environ: Mapping[str, str]) -> None:
         updated_record = other_record
         if other_record.file == record.file and other_record.name != record.name:
             if record.is_exact and other_record.before == record.after:
-                # The other entry was added later, so uninstalling it must restore the file as it was before this entry.
+                # The other entry was added later, so uninstalling it must restore the file from before both entries.
                 inherited = {"backup": record.backup, "made_section": record.made_section, "folders": record.folders}
                 updated_record = replace(updated_record, before=record.before, **inherited)
             if other_record.after == _digest(change.before):

@@ -1,7 +1,7 @@
 """`config`: what the settings say (`check`, `show`), and changes to a settings file, each shown before it is made.
 
-`add`, `remove`, `enable`, `disable` and `init` make one change; `import` adds another client's servers. A change is
-spliced in, so all other bytes stay unchanged. A file that cannot be parsed reliably is left alone.
+`add`, `remove`, `enable`, `disable` and `init` make one change; `import` adds the servers of an MCP client. A change is
+spliced in, so all other bytes stay unchanged. A file that cannot be parsed reliably is left unchanged.
 """
 
 from __future__ import annotations
@@ -254,7 +254,7 @@ def entry_for(
 def add(
     name: str, entry: Tree, options: EditOptions, environ: Mapping[str, str], *, replaces: bool, connects: bool
 ) -> int:
-    """Add a server, connect to it once, and print how many tools it has; exit code 1 if it cannot be used."""
+    """Add a server, connect to it once, and print how many tools it has. Return 1 if the server cannot be used."""
     if not name or alias_of(name) != name:
         suggestion = f" {alias_of(name)} would work." if name else ""
         raise UsageError(f"'{name}' cannot be the name of a server: use {ALIAS_RULE}.{suggestion}")

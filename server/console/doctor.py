@@ -184,7 +184,7 @@ async def check_files(app: App, findings: Findings) -> None:
             findings.ok("settings", file.path)
         elif file.state is FileState.UNUSABLE:
             findings.broken("settings", text, "coretools-mcp config check says why")
-        elif file.state is not FileState.ABSENT:  # it is not trusted, or has changed
+        elif file.state is not FileState.ABSENT:  # the file is not trusted, or has changed since it was
             folder = os.path.dirname(os.path.dirname(file.path))
             findings.absent("settings", text, f"review it, then: coretools-mcp trust {shlex.quote(folder)}")
     if not findings:

@@ -94,7 +94,7 @@ def _validated(kind: type[T], value: object) -> T:
 
 
 def _query_servers(environ: Mapping[str, str]) -> tuple[list[tuple[str, ServerStatus]], list[str]]:
-    """Return the socket and status of each server, and the problems of those that did not respond."""
+    """Return the socket and status of each server, and the problems of servers without a usable response."""
     servers: list[tuple[str, ServerStatus]] = []
     problems: list[str] = []
     for path, answer in ask_servers({"ask": "status"}, environ):
@@ -146,7 +146,7 @@ def show_status(environ: Mapping[str, str], selection: ServerSelection, *, as_js
 
 
 def _server_list(running: Iterable[ServerStatus]) -> str:
-    """Return the running servers, each with the options that select it."""
+    """Return a text that lists the running servers, each with the options that select it."""
     lines: list[str] = []
     for status in running:
         folders = "".join(f" --workspace {shlex.quote(visible_line(folder))}" for folder in status["workspaces"][:1])

@@ -59,7 +59,7 @@ MAX_PART_CHARS = 48  # maximum number of characters shown for each part of a com
 
 
 def show_tools(report: SettingsReport, *, as_json: bool) -> int:
-    """Print the tools that a client would see. Exit code 1: a server, the custom tools or the lock file is unusable."""
+    """Print the tools that a client would see. Return 1 if a server, the custom tools or the lock file is unusable."""
     quiet_log(report.settings.log.level)
 
     async def list_tools(app: App) -> int:

@@ -86,7 +86,7 @@ def replace_content(path: str, old_content: bytes | None, new_content: bytes) ->
 
 
 def check_unchanged(content: bytes, old_content: bytes | None) -> None:
-    """Raise `SettingsError` if a file has changed; `None` means that there was no file."""
+    """Raise `SettingsError` if a file has changed. `old_content` is `None` if there was no file."""
     if content != (old_content or b""):
         raise SettingsError(["it has changed in the meantime; run this again"])
 
@@ -112,7 +112,7 @@ _WHY_NOT_WRITTEN: Mapping[ToolErrorType, str] = {
 
 
 def rewrite_file(path: str, change: Callable[[bytes], bytes]) -> None:
-    """Rewrite a file from its current content; fail if `change` rejects that. A symbolic link is kept."""
+    """Rewrite a file from its current content; fail if `change` rejects it. A symbolic link is kept."""
     try:
         rewrite(path, change)
     except SettingsError as error:
