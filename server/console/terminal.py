@@ -298,9 +298,10 @@ async def says_yes(question: str) -> bool:
 
 
 def is_consent(schema: Mapping[str, Any]) -> bool:
-    """Return whether a form asks for consent rather than for information."""
+    """Return whether a form asks for consent to a call. A form of an upstream may have a field of the same name."""
     fields = schema.get("properties", {})
-    return DECISION in fields and Decision.ONCE.value in dict(_choices(fields[DECISION]))
+    values = set(dict(_choices(fields[DECISION]))) if DECISION in fields else set[str]()
+    return {Decision.ONCE.value, Decision.DENY.value} <= values <= {decision.value for decision in Decision}
 
 
 async def fill_in(message: str, schema: Mapping[str, Any]) -> dict[str, Any] | None:
