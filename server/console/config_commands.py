@@ -258,6 +258,12 @@ def add(
     if not name or alias_of(name) != name:
         suggestion = f" {alias_of(name)} would work." if name else ""
         raise UsageError(f"'{name}' cannot be the name of a server: use {ALIAS_RULE}.{suggestion}")
+    try:
+        json.dumps(entry, ensure_ascii=False).encode()
+    except UnicodeEncodeError:
+        raise UsageError(
+            "an argument contains bytes that are not UTF-8, which a settings file cannot contain."
+        ) from None
     # A coretools-mcp server with its own settings is a different server, so it may be an upstream.
     is_chain = any(str(arg).startswith(("--config", "--settings")) for arg in cast("list[Any]", entry.get("args", [])))
     if is_own(entry, own_ports(environ)) and not is_chain:
