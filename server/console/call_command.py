@@ -222,6 +222,9 @@ def _show(result: Json, *, as_json: bool) -> None:
         show(diff_text(diff))
         return
     job = as_mapping(as_mapping(result.get("_meta")).get(FACTS_KEY)).get("jobId")
+    if not result.get("content") and "structuredContent" in result:
+        structured_content = json.loads(json_rpc.encoded(result))["structuredContent"]  # without NaN
+        sys.stdout.write(f"{visible(json.dumps(structured_content, ensure_ascii=False, indent=2))}\n")
     for block in map(as_mapping, result.get("content", [])):
         if as_mapping(block.get("annotations")).get("audience") != ["user"]:
             text = visible(str(block["text"])) if block.get("type") == "text" else f"[{block.get('type')}]"

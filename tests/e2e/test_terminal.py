@@ -407,6 +407,18 @@ def test_a_result_as_json_is_valid_whatever_a_server_sends(root: Path, tmp_path:
     assert '"n": null' in result.stdout, result.stdout
 
 
+@pytest.mark.requirement("cli.call")
+def test_a_result_without_text_is_shown_as_its_structured_content(root: Path, tmp_path: Path) -> None:
+    peer = tmp_path / "peer.py"
+    result = '{"content": [{"type": "text", "text": json.dumps(params["arguments"])}]}'
+    structured_result = '{"content": [], "structuredContent": {"size": 1e999, "name": "a\\u202eb"}}'
+    peer.write_text(TYPED_PEER.replace("SCHEMA", "{}").replace(result, structured_result))
+    servers = {"typed": {"command": sys.executable, "args": ["-S", str(peer)], "trust": True}}
+    config = str(write_config(tmp_path, {"mcpServers": servers}))
+    done = run("call", "typed__say", "--workspace", str(root), "--config", config)
+    assert (done.returncode, done.stdout) == (0, '{\n  "size": null,\n  "name": "a<U+202E>b"\n}\n'), done.stderr
+
+
 TYPED_PEER = """
 import json, sys
 
