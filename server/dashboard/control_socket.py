@@ -209,7 +209,7 @@ async def serve_control(running_server: RunningServer, transport: str) -> None:
                     await listener.serve(control.answer, tasks)
                 await anyio.sleep(LISTEN_AGAIN_SECONDS)
     except OSError as error:
-        logger.info("no control socket (%s)", error.errno)
+        logger.info("the control socket could not be created (errno %s)", error.errno)
     finally:
         for name in (temporary_path, path, link_file(path)):
             with suppress(OSError):
