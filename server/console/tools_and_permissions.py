@@ -144,17 +144,20 @@ def show_listing(
 def read_call(tool: str, pairs: list[str], as_json: str | None) -> tuple[str, RawArguments]:
     """Parse the name and arguments of a call, which may be written like a rule."""
     like_rule = _RULE_LIKE.fullmatch(tool)
+    names = {name: tool.name for tool in builtin_tools() for name in (tool.name, *tool.aliases)}
     if like_rule is None:
         if re.match(r"[\w-]+\(", tool) is not None:
             if tool.count("(") > tool.count(")"):
                 raise UsageError(f"'{tool}' has no closing parenthesis. Did you mean '{tool})'?")
             raise UsageError(f"'{tool}' does not end with the closing parenthesis of the call.")
         if any(map(str.isspace, tool.strip())):
-            raise UsageError(f"there is no tool '{tool}'. For a shell command, write 'Bash({tool})'.")
+            hint = f"For a shell command, write 'Bash({tool})'."
+            if (first_word := tool.split(maxsplit=1)[0]) in names:
+                hint = f"Give the arguments as separate words: {first_word} key=value."
+            raise UsageError(f"there is no tool '{tool}'. {hint}")
         return one_meaning(tool), read_arguments(pairs, as_json)
     if pairs or as_json is not None:
         raise UsageError("give the arguments either in parentheses or as key=value, not both.")
-    names = {name: tool.name for tool in builtin_tools() for name in (tool.name, *tool.aliases)}
     possible_names = GROUPS.get(like_rule[1], {names.get(like_rule[1], "")})
     name = next((name for name in _CALLS if name in possible_names), None)
     if name is None:

@@ -828,6 +828,7 @@ def test_a_call_without_its_closing_parenthesis_is_suggested_with_it(call: str, 
     [
         ("Bash(ls) foo", "'Bash(ls) foo' does not end with the closing parenthesis of the call."),
         ("shop2__search(a b)", "'shop2__search(...)' is not a known form."),
+        ("read_file file_path=x", "Give the arguments as separate words: read_file key=value."),
     ],
 )
 def test_no_shell_command_or_parenthesis_is_suggested_for_another_wrong_call(
