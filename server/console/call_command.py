@@ -154,9 +154,8 @@ def make_call(tool: str, raw_arguments: RawArguments, report: SettingsReport, *,
         owner = owner_of(app.pool, tool)
         login = owner.login if owner is not None and owner.wants_login else None
         if code in (CALL_REFUSED, CALL_UNAVAILABLE) and not as_json and login is not None:
-            show(
-                f"The server {login.alias} needs a login. Run: {login.command}"
-            )  # the result's own text is for a model
+            # The result's own text is written for a model.
+            show(f"The server {login.alias} needs a login. Run: {login.command}")
         elif as_json or not (outbound.has_noted_refusal and code == CALL_REFUSED):
             _show(result, as_json=as_json)
         return code

@@ -46,7 +46,7 @@ MIN_LAST_COLUMN = 20  # minimum width of a table's last column; if the table is 
 UNLIMITED_COLUMNS = 10_000  # the number of columns if the output is not a terminal, because programs read whole lines
 DECISION = "decision"  # the form field for consent; the other fields are optional additions
 KEYS = {Decision.ONCE.value: "y", Decision.SAVE.value: "a", Decision.DENY.value: "n"}
-"""The keys for the answers. Answers for the rest of the session have no key: the session of `call` ends with it."""
+"""The keys for the answers. Answers for the rest of the session have no key: the session ends with the call."""
 
 _SEQUENCE = re.compile(r"\x1b[\[o]?[0-9;]*.?")  # what keys such as the arrow keys send, in lower case
 _FENCE = re.compile(r"(`{3,})(diff|bash|json|text|markdown)")
