@@ -30,7 +30,6 @@ from server.console.user_files import (
     names_by_alias,
     own_ports,
     own_settings,
-    problems_of,
     read_file,
     replace_content,
     settings_with,
@@ -149,8 +148,7 @@ def import_servers(
             names.get(alias, alias): entry for alias, entry in new_servers.items() if force or alias not in names
         }
         new_content = with_entries(content, SECTION, entries)
-        if problems := problems_of(new_content, own_file, environ):
-            raise SettingsError(problems)
+        settings_with(new_content, own_file, environ)  # raises an error if the server would not start
         return new_content
 
     try:

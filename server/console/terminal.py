@@ -110,17 +110,17 @@ def show_json(value: Any) -> None:
     sys.stdout.write(f"{json.dumps(value, indent=2)}\n")
 
 
-def show_table(heads: Sequence[str], rows: Sequence[Sequence[str | Text]]) -> None:
+def show_table(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
     """Print rows in columns to standard output; only the last column wraps if the terminal is too narrow."""
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
     for head in heads[:-1]:
         table.add_column(head, no_wrap=True)
     table.add_column(heads[-1], overflow="fold")
     for row in rows:
-        table.add_row(*(Text(cell) if isinstance(cell, str) else cell for cell in row))
+        table.add_row(*map(Text, row))
     out = console(sys.stdout)
     columns = list(zip(heads, *rows, strict=True))
-    widths = [max(cell_len(str(cell)) + 2 for cell in column) for column in columns[:-1]]
+    widths = [max(cell_len(cell) + 2 for cell in column) for column in columns[:-1]]
     out.width = max(out.width, sum(widths) + MIN_LAST_COLUMN)
     with out.capture() as capture:
         out.print(table)

@@ -172,17 +172,8 @@ def own_ports(environ: Mapping[str, str]) -> list[int]:
     return [DEFAULT_PORT, *([port] if isinstance(port, int) else [])]
 
 
-def problems_of(content: bytes, source: str, environ: Mapping[str, str]) -> tuple[str, ...]:
-    """Return the problems that would prevent startup if the settings file `source` had this content."""
-    try:
-        settings_with(content, source, environ)
-    except SettingsError as error:
-        return error.problems
-    return ()
-
-
 def settings_with(content: bytes, source: str, environ: Mapping[str, str]) -> SettingsReport:
-    """Return the settings if `source` (the user's own file or another) has this content, or raise `SettingsError`."""
+    """Return the settings that result if the file `source` has this content, or raise `SettingsError`."""
     files = [source] if source != user_file(environ) else []
     inputs = SettingsInputs(files, {}, environ, cli=None, working_folder=None, streams={source: content})
     return read_settings(inputs)
