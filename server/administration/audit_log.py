@@ -107,6 +107,7 @@ class AuditLog:
                 try:
                     _append(path, json.dumps(record).encode() + b"\n")
                 except (OSError, MemoryError) as error:
+                    self._dropped += dropped_count + 1  # the next line in the file says how many are missing before it
                     number = getattr(error, "errno", errno.ENOMEM)
                     logger.error("the audit log could not be written (errno %s); one decision is missing", number)  # noqa: TRY400 - a traceback may contain paths
         finally:
