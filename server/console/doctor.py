@@ -101,14 +101,14 @@ def examine(load: Callable[[], SettingsReport], environ: Mapping[str, str], *, a
     spinner = Spinner(f"checking (at most {CHECK_SECONDS:g} s)", announces=True)
     running: list[str] = []  # checks and servers that are still running
 
-    def done(subject: str) -> None:
+    def mark_done(subject: str) -> None:
         if subject in running:
             running.remove(subject)
             names = ", ".join(name for name in running if name != "upstreams" or running == ["upstreams"])
             spinner.text = f"checking {names} (at most {CHECK_SECONDS:g} s)" if names else spinner.text
 
     def report_finding(finding: Finding) -> None:
-        done(finding.subject)
+        mark_done(finding.subject)
         if not as_json:
             spinner.stop()
             finding.show()
@@ -132,7 +132,7 @@ def examine(load: Callable[[], SettingsReport], environ: Mapping[str, str], *, a
             await check(app, results[check])
         if scope.cancelled_caught:
             results[check].broken(_name_of(check), f"no answer within {CHECK_SECONDS:g} s")
-        done(_name_of(check))
+        mark_done(_name_of(check))
 
     async def run_all(app: App) -> int:
         with spinner:

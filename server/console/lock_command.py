@@ -104,8 +104,8 @@ async def compare_servers(
             servers[upstream.alias] = await THREADS.run(lambda upstream=upstream: entry_of(app, upstream))
     unknown = {*app.pool.left_out, *(upstream.alias for upstream in missing)}
     # Keep the entries of servers that are unavailable or were not requested.
-    kept = unknown if only is None else unknown | (approved_entries.keys() - servers.keys())
-    servers |= {alias: entry for alias, entry in approved_entries.items() if alias in kept}
+    kept_aliases = unknown if only is None else unknown | (approved_entries.keys() - servers.keys())
+    servers |= {alias: entry for alias, entry in approved_entries.items() if alias in kept_aliases}
     all_differences = [
         difference
         for alias in sorted({*servers, *approved_entries})
