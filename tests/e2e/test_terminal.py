@@ -196,7 +196,9 @@ def test_a_record_that_is_being_written_appears_before_the_question() -> None:
 
 @pytest.mark.requirement("cli.question")
 @pytest.mark.parametrize(
-    "field", ['"str"', '{"type": "string", "enum": ["a"], "enumNames": []}'], ids=["no schema", "names missing"]
+    "field",
+    ['"str"', '{"type": "string", "enum": ["a"], "enumNames": []}', '{"type": "money", "default": 1}'],
+    ids=["no schema", "names missing", "unknown type"],
 )
 def test_a_malformed_form_is_answered_with_an_error_and_the_call_goes_on(
     field: str, root: Path, tmp_path: Path
@@ -405,6 +407,18 @@ def test_a_result_as_json_is_valid_whatever_a_server_sends(root: Path, tmp_path:
     assert '"n": null' in result.stdout, result.stdout
 
 
+@pytest.mark.requirement("cli.call")
+def test_a_result_without_text_is_shown_as_its_structured_content(root: Path, tmp_path: Path) -> None:
+    peer = tmp_path / "peer.py"
+    result = '{"content": [{"type": "text", "text": json.dumps(params["arguments"])}]}'
+    structured_result = '{"content": [], "structuredContent": {"size": 1e999, "name": "a\\u202eb"}}'
+    peer.write_text(TYPED_PEER.replace("SCHEMA", "{}").replace(result, structured_result))
+    servers = {"typed": {"command": sys.executable, "args": ["-S", str(peer)], "trust": True}}
+    config = str(write_config(tmp_path, {"mcpServers": servers}))
+    done = run("call", "typed__say", "--workspace", str(root), "--config", config)
+    assert (done.returncode, done.stdout) == (0, '{\n  "size": null,\n  "name": "a<U+202E>b"\n}\n'), done.stderr
+
+
 TYPED_PEER = """
 import json, sys
 
@@ -441,6 +455,19 @@ def test_arguments_come_from_standard_input_or_a_file_and_the_result_as_json(roo
     for result in (from_stdin, from_file, from_pairs):
         assert result.returncode == 0, result.stderr
         assert "hello" in json.loads(result.stdout)["content"][0]["text"]
+
+
+@pytest.mark.requirement("cli.call")
+def test_invalid_json_is_reported_with_the_place_that_it_came_from(root: Path) -> None:
+    (root / "given.json").write_text("{")
+    for place, expected in (
+        ("-", "standard input is not valid JSON.\n"),
+        (f"@{root}/given.json", f"the file '{root}/given.json', given with --arguments, is not valid JSON.\n"),
+        (f"@{root}/gone.json", f"the file '{root}/gone.json', given with --arguments, cannot be read.\n"),
+        ("{", "--arguments is not valid JSON. Quote it as one word in the shell.\n"),
+    ):
+        result = run("call", "read_file", "--arguments", place, "--workspace", str(root), input="{")
+        assert (result.returncode, result.stderr) == (64, f"coretools-mcp: {expected}")
 
 
 @pytest.mark.requirement("cli.interrupt")
@@ -792,6 +819,23 @@ def test_config_check_reports_the_problems_of_all_files_at_once(root: Path, tmp_
 def test_a_call_without_its_closing_parenthesis_is_suggested_with_it(call: str, root: Path) -> None:
     done = run("permissions", "explain", call, "--workspace", str(root))
     assert f"'{call}' has no closing parenthesis. Did you mean '{call})'?" in done.stderr
+    assert done.returncode == 2
+
+
+@pytest.mark.requirement("cli.config.check.names")
+@pytest.mark.parametrize(
+    ("call", "expected"),
+    [
+        ("Bash(ls) foo", "'Bash(ls) foo' does not end with the closing parenthesis of the call."),
+        ("shop2__search(a b)", "'shop2__search(...)' is not a known form."),
+        ("read_file file_path=x", "Give the arguments as separate words: read_file key=value."),
+    ],
+)
+def test_no_shell_command_or_parenthesis_is_suggested_for_another_wrong_call(
+    call: str, expected: str, root: Path
+) -> None:
+    done = run("permissions", "explain", call, "--workspace", str(root))
+    assert expected in done.stderr
     assert done.returncode == 2
 
 

@@ -31,6 +31,7 @@ FILE = "changes.db"
 ENDINGS = ("", "-shm", "-wal", "-journal")  # name suffixes of the database, and of files that SQLite creates next to it
 BUSY_SECONDS = 0.5  # how long an edit waits while another server writes, which normally takes milliseconds
 DAY = 86_400.0
+INTEGER_BITS = 63  # an integer in SQLite has a sign and at most this many bits
 # Twice SQLite's default. Contents of 100 kB are written a sixth faster, contents of 500 kB a third faster, and small
 # contents as fast as with the default. Even larger pages slow down changes to small files, because each change touches
 # at least five pages.
@@ -171,7 +172,7 @@ class Journal:
         If `client`, `path` or `number` is given, changes with another client, path or number are left out. If
         `only_undoable` is true, only changes that have not been undone and are not undos themselves are returned.
         """
-        if not os.path.lexists(self._file):
+        if not os.path.lexists(self._file) or (number is not None and number.bit_length() > INTEGER_BITS):
             return []
         root_clause = " OR ".join(["path = ? OR substr(path, 1, ?) = ?"] * len(roots)) or "0"
         values: list[object] = []
