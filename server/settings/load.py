@@ -367,7 +367,9 @@ def _operator_layers(
         except SettingsError as error:
             diagnostics.problems += error.problems  # the other files are still read
             continue
-        values = [value for value in previous.given if path in value.source] if previous is not None else []
+        # A source may be several names joined by " and ", and one name may be a part of another.
+        earlier_values = previous.given if previous is not None else ()
+        values = [value for value in earlier_values if f" and {path} and " in f" and {value.source} and "]
         restricts = any(value.path[:2] in LIVE_RESTRICTIONS for value in values)
         if (restricts and content is None) or (values and content is not None and not content.strip()):
             # Another program may be about to write this file, or its folder may be gone for a while. Until it is back,
