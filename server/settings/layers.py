@@ -12,7 +12,7 @@ from server.settings.settings_files import Tree, parent_at
 
 
 class SettingsScope(IntEnum):
-    """The scope of a layer; a later one wins. "The other CLI" is Qwen Code or Gemini CLI, chosen with `--settings`."""
+    """The kind of a layer's source; higher values win. "The other CLI" is Qwen Code or Gemini CLI (`--settings`)."""
 
     CLI_DEFAULTS = 0  # the defaults that `--settings` implies, before any file
     SYSTEM_DEFAULTS = 1  # the other CLI's system-wide defaults
@@ -26,13 +26,13 @@ class SettingsScope(IntEnum):
 
     @property
     def is_of_agent_cli(self) -> bool:
-        """Whether a layer is a file of the other CLI."""
+        """Whether layers of this scope are files of the other CLI."""
         scopes = SettingsScope
         return self in (scopes.SYSTEM_DEFAULTS, scopes.CLI_USER, scopes.CLI_PROJECT, scopes.SYSTEM_OVERRIDES)
 
     @property
     def adds_rules(self) -> bool:
-        """Whether a layer's lists of rules are added to those of lower layers instead of replacing them."""
+        """Whether the lists of rules in such a layer are added to those of lower layers instead of replacing them."""
         return SettingsScope.CLI_USER <= self <= SettingsScope.SYSTEM_OVERRIDES or self is SettingsScope.COMMAND_LINE
 
 

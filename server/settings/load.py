@@ -64,11 +64,11 @@ class SettingsInputs:
     config_files: Sequence[str]  # the files named on the command line, in the given order; each must exist
     overrides: Mapping[str, Any]  # the other options, in the form of a settings file
     environ: Mapping[str, str]
-    cli: CliName | None  # the other CLI whose settings are also used
+    cli: CliName | None  # the other CLI whose settings are also used, if any
     working_folder: str | None  # the workspace if no setting names another one
-    # The content of config files that can be read only once, such as a shell's `<(...)`.
+    # The content of each config file that can be read only once, such as a shell's `<(...)`, keyed by its path
     streams: Mapping[str, bytes] = field(default_factory=dict[str, bytes], repr=False, compare=False)
-    # The link targets of config files at startup; later reads use these.
+    # The real path at startup of each config file that is reached through links; later reads use it.
     links: Mapping[str, str] = field(default_factory=dict[str, str], compare=False)
 
 
@@ -195,7 +195,10 @@ def load_settings(
 
 
 def read_settings(inputs: SettingsInputs, previous: SettingsReport | None = None) -> SettingsReport:
-    """Read all settings now. In a running server, which passes the `previous` ones, a newly empty file is refused."""
+    """Read all settings now. A running server passes the `previous` ones.
+
+    With `previous`, a file that had values and is now empty, or had restrictions and is now missing, is refused.
+    """
     diagnostics, environ = Diagnostics(), inputs.environ
     operators, candidates = _operator_layers(inputs, previous, diagnostics)
     operator_paths = {real_path(inputs.links.get(file.path, file.path)) for file in candidates}
@@ -203,7 +206,6 @@ def read_settings(inputs: SettingsInputs, previous: SettingsReport | None = None
     clis = [AGENT_CLIS[inputs.cli]] if inputs.cli is not None else []
     layers = list(operators)
     earlier: workspace_trust.Restrictions = previous.restrictions if previous is not None else {}
-    restrictions: dict[str, Layer] = {}
     for folder in _workspace_folders(inputs, operators):
         workspace_files = workspace_trust.find_files(folder, clis)
         files = [file for file in workspace_files if real_path(file.path) not in operator_paths]
@@ -214,15 +216,14 @@ def read_settings(inputs: SettingsInputs, previous: SettingsReport | None = None
         trusted_layers += workspace_trust.retained_restrictions(earlier, file_states, diagnostics)
         for layer in trusted_layers:
             workspace_trust.sanitise(layer, operators, diagnostics)
-        restrictions |= workspace_trust.restrictions_of(trusted_layers)
         layers += trusted_layers
-    # A changed workspace takes effect at the next start, so until then, so do the restrictions of the present one.
+    # A change of workspace takes effect at the next start. Until then, the restrictions of the present one still apply.
     read = {file.path for file in candidates}
     others = [SettingsFile(path, layer.scope, FileState.ABSENT) for path, layer in earlier.items() if path not in read]
     for layer in workspace_trust.retained_restrictions(earlier, others, diagnostics):
         workspace_trust.sanitise(layer, operators, diagnostics)
-        restrictions |= workspace_trust.restrictions_of([layer])
         layers.append(layer)
+    restrictions = workspace_trust.restrictions_of(layers[len(operators) :])
     layers.sort(key=lambda layer: layer.scope)
     all_layers = MergedLayers(layers)
     _add_server_of_command(all_layers, diagnostics)
@@ -342,7 +343,7 @@ def _read_lock(inputs: SettingsInputs, previous: LockContent | None) -> LockCont
 def _operator_layers(
     inputs: SettingsInputs, previous: SettingsReport | None, diagnostics: Diagnostics
 ) -> tuple[list[Layer], list[SettingsFile]]:
-    """Return the operator's own layers in canonical form, and every file that was looked for."""
+    """Return the operator's own layers in canonical form, and the files that were read or are missing."""
     environ = inputs.environ
     layers: list[Layer] = []
     files: list[SettingsFile] = []
@@ -367,13 +368,13 @@ def _operator_layers(
         except SettingsError as error:
             diagnostics.problems += error.problems  # the other files are still read
             continue
-        # A source may be several names joined by " and ", and one name may be a part of another.
+        # A source names one or more files, joined by " and ". One file's name may be part of another's.
         earlier_values = previous.given if previous is not None else ()
         values = [value for value in earlier_values if f" and {path} and " in f" and {value.source} and "]
         restricts = any(value.path[:2] in LIVE_RESTRICTIONS for value in values)
         if (restricts and content is None) or (values and content is not None and not content.strip()):
-            # Another program may be about to write this file, or its folder may be gone for a while. Until it is back,
-            # the file's previous rules must stay in effect.
+            # Another program may be about to write this file, or the folder may be unavailable for a while. Until the
+            # file is back, its previous rules must stay in effect.
             state = "missing" if content is None else "empty"
             diagnostics.refuse(path, f"this file is now {state}; write {{}} into it if that is intended.")
             continue
@@ -396,7 +397,10 @@ def _canonicalise(layer: Layer, environ: Mapping[str, str], diagnostics: Diagnos
 
 
 def _workspace_folders(inputs: SettingsInputs, operators: Sequence[Layer]) -> list[str]:
-    """Return the folders with settings: the operator's `workspace.roots` (never a client's), or the working folder."""
+    """Return the folders whose settings files may be used: the operator's `workspace.roots`, or the working folder.
+
+    The client's roots are never used, and neither is a working folder that is the home folder or the root of a disk.
+    """
     for layer in sorted(operators, key=lambda layer: layer.scope, reverse=True):
         roots: Any = value_at(layer.data, ("workspace", "roots"))
         if isinstance(roots, list) and roots:
@@ -488,7 +492,7 @@ def _resolve(settings: Settings, environ: Mapping[str, str], source_of: SourceOf
 
 
 def _starts_itself(inputs: SettingsInputs, workspace_paths: Set[str], entry: UpstreamSettings, source: str) -> bool:
-    """Return whether an entry starts this program with the same settings; with others, it is a second server."""
+    """Return whether an entry starts this program with the same settings. One with other settings is not refused."""
     options = own_options(entry.command, list(entry.args)) if entry.transport == "stdio" else None
     variables = {"HOME", "XDG_CONFIG_HOME", "APPDATA"}.intersection(entry.env)
     if options is None or any(entry.env[name] != inputs.environ.get(name) for name in variables):

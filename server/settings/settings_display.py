@@ -1,4 +1,4 @@
-"""Displays settings to people: everything that determines what a server runs, without secrets or control characters."""
+"""Displays settings to people without control characters. Secrets are hidden unless that could hide what runs."""
 
 from __future__ import annotations
 

@@ -48,7 +48,7 @@ class UpstreamEntry:
     source: str
     left_out: str | None = None  # why the server is not used, as a sentence; `None` if it is used
     lacks_variable: bool = False  # whether it is not used because an environment variable is not set
-    problems: tuple[str, ...] = ()  # why it cannot work, in detail; each is also a warning
+    problems: tuple[str, ...] = ()  # why the entry cannot work, in detail; each is also a warning
     is_switched_off: bool = False  # whether it is disabled or not selected, so that its problems do no harm
 
 
@@ -104,7 +104,7 @@ def _resolve_entry(
     source_of, source, expander = layers.source_of, layers.source_of(path), VariableExpander(environ)
     problems = list(invalid_values.values())
     entry, is_switched_off = original, False
-    # The entry itself is empty if a value in it is invalid.
+    # If a value in the entry is invalid, `original` has `enabled` set to false and defaults for all other keys.
     is_disabled = value_at(layers.data, (*path, "enabled")) is False
     if (left_out := _why_switched_off(alias, name, settings, is_disabled=is_disabled)) is not None:
         is_switched_off = True
@@ -336,9 +336,9 @@ _OTHER_ADDRESS = re.compile(r"(?!git\+|docker:|oci:)[a-z][a-z0-9+.-]*://", re.IG
 def own_options(command: Any, args: Any) -> list[str] | None:
     """Return the options that a command line passes to this program, even indirectly; `None` if it starts another.
 
-    A word with this program's name counts as the program wherever it is, unless it names a folder, a repository or
-    another address: an entry that is mistaken for this program is only left out, but one that is overlooked could start
-    a loop.
+    A word with this program's name counts as the program wherever the word is, unless it names a folder, a repository
+    or an address. An entry that is mistaken for this program is only left out, but one that is overlooked could start a
+    loop.
     """
     if not isinstance(command, str):
         return None

@@ -266,9 +266,9 @@ def _conflict_reason(name: str, owner: str) -> str:
 def _reserved_names(table: str, operators: Sequence[Layer]) -> dict[str, str]:
     """Return the names of the operator's entries, keyed by their comparable form.
 
-    They include the alias of the server that `mcp.serverCommand` starts. Each prefix of a server's name that ends
-    before a `_` is a key too: a rule that allows `mcp_git_hub_search`, for the server `git_hub`, could also allow a
-    tool of a server `git`.
+    The names include the alias of the server that `mcp.serverCommand` starts. Each prefix of a server's name that ends
+    before a `_` is a key too: an allow rule `mcp_git_hub_search`, written for the server `git_hub`, would allow the
+    tool `hub_search` of a server `git`.
     """
     names = [name for operator in operators for name in table_at(operator.data, table)]
     beginnings: dict[str, str] = {}
