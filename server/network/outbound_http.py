@@ -139,14 +139,15 @@ async def open_transport(proxy: str | None) -> httpx2.AsyncHTTPTransport:
         ) from None
 
 
-@cache
-def _tls_context() -> ssl.SSLContext:
-    """Return a TLS context with the trusted certificates. Loading them takes 50 ms, so it is done once, in a thread."""
-    return httpx2.create_ssl_context()
+# Returns a TLS context with the trusted certificates. Loading them takes 50 ms, so it is done once, in a thread.
+_tls_context = cache(httpx2.create_ssl_context)
 
 
 async def fetch_json(request: httpx2.Request, *, by_proxy: bool = True) -> tuple[int, Json]:
-    """Send a request, without following redirects. Returns the status and the JSON object; empty for any other body."""
+    """Send a request, without following redirects, and return the status and the JSON object in the body.
+
+    For any other body, the object is empty. Raises a `NoJsonAnswerError` or a `LongAnswerError`.
+    """
     proxy: str | None = None
     try:
         with anyio.fail_after(REQUEST_SECONDS):

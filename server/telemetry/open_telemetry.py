@@ -60,7 +60,10 @@ class _OneLineHandler(logging.Handler):
 
 
 def telemetry_of_environment() -> Telemetry | None:
-    """Build the telemetry that the `OTEL_*` variables ask for; if it is not available, log why and return `None`."""
+    """Build the telemetry that the `OTEL_*` variables ask for.
+
+    Returns `None` if they ask for nothing, or if it cannot be built, which is logged.
+    """
     exporters = {
         kind: {name.strip() for name in os.environ.get(f"OTEL_{kind}_EXPORTER", "otlp").lower().split(",")}
         for kind in ("TRACES", "METRICS")
@@ -120,7 +123,7 @@ def telemetry_of_environment() -> Telemetry | None:
 
 
 class Telemetry:
-    """Creates the spans of requests, and records their durations. `shutdowns` send the last ones, and may block."""
+    """Creates the spans of requests, and records their durations. `shutdowns` send what is unsent, and may block."""
 
     def __init__(
         self, tracers: TracerProvider, meters: MeterProvider, shutdowns: Sequence[Callable[[], object]] = ()
@@ -216,7 +219,7 @@ class Telemetry:
 
 
 def _trace_context(carrier: Mapping[str, Any]) -> Context | None:
-    """Return the trace context in a carrier, if valid; malformed or overlong parts are dropped."""
+    """Return the trace context in a carrier, without malformed and overlong parts; `None` if it has no valid parent."""
     if "traceparent" not in carrier:
         return None
     valid_parts = {

@@ -1,7 +1,7 @@
 """`todo_write`: replaces the model's whole todo list. There is one list per client and workspace folder.
 
-The lists are a model's working notes, replaced many times an hour, so they are kept only in memory, while the server
-runs. A plan needs no file on disk, and replicas of the server need not share the lists.
+The lists are a model's working notes, replaced many times an hour. So they are kept only in memory, while the server
+runs, and replicas of the server do not share them.
 """
 
 from __future__ import annotations

@@ -294,7 +294,7 @@ _NOT_IN_NAMES = re.compile(r"[^A-Za-z0-9_-]|_(?=_)")
 UPSTREAM_PREFIX = "mcp_"
 # Names of other coding agents' built-in tools, except those that are aliases of this server's tools.
 AGENT_TOOL_NAMES = frozenset(
-    {"apply_patch", "exec_command", "KillBash", "local_shell", "NotebookEdit", "NotebookRead", "patch", "TodoRead"}
+    {"apply_patch", "exec_command", "KillBash", "local_shell", "NotebookRead", "patch", "TodoRead"}
 )
 
 
