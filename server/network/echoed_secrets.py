@@ -1,7 +1,7 @@
 """Removes secrets from the responses of other servers.
 
-The secrets that were sent to a server are hidden wherever its answers repeat them, in any common encoding. Only
-the beginning of its error messages is quoted for people and models, and other likely secrets are removed from it.
+The secrets that were sent to a server are hidden wherever its answers repeat them, in any common encoding. Of an error
+message, only the beginning is quoted for people and models, without likely secrets of other origin.
 """
 
 from __future__ import annotations

@@ -70,8 +70,8 @@ class SettingsFile:
 REFUSING = key_paths("permissions.ask permissions.deny tools.exclude tools.confirmationRequired mcp.excluded")
 """Keys that list calls to ask about or refuse, or tools and servers to exclude. A longer list restricts more."""
 ADDED_RULES: tuple[KeyPath, ...] = (*REFUSING, *key_paths("permissions.allow tools.allowed"))
-"""Keys of the lists that some layers extend instead of replacing, so that these layers cannot remove another layer's
-restrictions.
+"""Keys of the lists that some layers extend instead of replacing (`SettingsScope.adds_rules`). These layers cannot
+remove another layer's restrictions.
 """
 
 

@@ -203,7 +203,10 @@ _MODES = [mode.value for mode in ApprovalMode]  # the strictest mode first
 
 
 def sanitise(layer: Layer, operators: Sequence[Layer], diagnostics: Diagnostics) -> None:
-    """Remove, in place, the keys that a workspace's layer may not set, with a warning for each."""
+    """Remove, in place, the keys that a workspace's layer may not set, with a warning for each.
+
+    `memory.fileName` becomes `memory.projectFileName`, which is dropped without a warning if the operator's name wins.
+    """
     data, source = layer.data, layer.source
     for path in OPERATOR_KEYS:
         if pop_value(data, path) is not None:

@@ -1,6 +1,6 @@
 """What is measured for each request, and the metrics that `/metrics` serves in the Prometheus text format (0.0.4).
 
-The number of different labels is bounded, no matter what clients send.
+The number of different label values is bounded, no matter what clients send.
 """
 
 from __future__ import annotations
@@ -50,9 +50,13 @@ METRICS: Mapping[str, tuple[str, Labels, str]] = {
         "Duration of requests to upstream servers.",
     ),
     "coretools_mcp_upstream_state": ("gauge", ("upstream", "state"), "1 for the current state of an upstream server."),
-    "coretools_mcp_upstream_sessions": ("gauge", ("upstream",), "Upstream sessions that each belong to one client."),
+    "coretools_mcp_upstream_sessions": (
+        "gauge",
+        ("upstream",),
+        "Sessions with an upstream server, each for one client.",
+    ),
     "process_cpu_seconds_total": ("counter", (), "CPU time of this process."),
-    "process_open_fds": ("gauge", (), "Open descriptors of this process."),
+    "process_open_fds": ("gauge", (), "Open file descriptors of this process."),
     "process_resident_memory_bytes": ("gauge", (), "Memory of this process."),
     "process_start_time_seconds": ("gauge", (), "Start time of this process, in seconds since the epoch."),
 }

@@ -1,7 +1,7 @@
 """Calls a custom tool: arguments go to its standard input, and its standard output becomes the result.
 
-Text is returned unchanged. A JSON object is also returned as structured content. A JSON object in the form of an MCP
-result is passed on as the result.
+Text is returned unchanged. A short JSON object is also returned as structured content. A JSON object in the form of an
+MCP result is passed on as the result.
 """
 
 from __future__ import annotations

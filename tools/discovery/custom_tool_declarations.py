@@ -145,7 +145,7 @@ def schema_at(schema: Mapping[str, Any], pointer: str) -> dict[str, Any] | bool 
     return cast("dict[str, Any] | bool", node) if isinstance(node, dict | bool) else None
 
 
-# Maximum number of references that a check follows. Without it, references that branch could take forever.
+# Maximum number of references that a check follows. Without a limit, references that branch could take forever.
 MAX_REFERENCES = 2_000
 MAX_QUICK_VALUES = 1_000  # arguments with more values are checked in a thread
 MAX_PROBLEMS = 5  # maximum number of invalid values listed in one message
