@@ -141,8 +141,8 @@ def read_trusted(
 ) -> tuple[list[Layer], list[SettingsFile]]:
     """Return the layers of the trusted files of one folder, and the state of each file.
 
-    These files never keep the server from starting. An invalid file is skipped with a warning, and one warning lists
-    the files that are not trusted or have changed.
+    A file that cannot be read or parsed is skipped with a warning, so it never keeps the server from starting. One more
+    warning lists the files that are not trusted or have changed.
     """
     layers: list[Layer] = []
     file_states: list[SettingsFile] = []
@@ -302,7 +302,8 @@ def restrictions_of(layers: Iterable[Layer]) -> dict[str, Layer]:
         data: Tree = {}
         for path in RESTRICTING:
             value = value_at(layer.data, path)
-            if value:
+            # An empty list restricts nothing, except that an empty `mcp.allowed` allows no server.
+            if value or (value == [] and path == ("mcp", "allowed")):
                 set_default(data, path, deepcopy(value))
         if data:
             restrictions[layer.source] = Layer(layer.scope, layer.source, data, layer.folder)
