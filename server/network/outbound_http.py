@@ -81,7 +81,8 @@ def is_safe(address: str, *, may_be_local: bool) -> bool:
         httpx2.URL(address)
         parts = urlsplit(address)
         has_safe_scheme = parts.scheme == "https" or (parts.scheme == "http" and may_be_local and is_local(address))
-        return has_safe_scheme and bool(parts.hostname) and "@" not in parts.netloc and not parts.fragment
+        # A reader may take a user name for the host, and browsers read a backslash as a slash.
+        return has_safe_scheme and bool(parts.hostname) and not re.search(r"[@\\]", parts.netloc) and not parts.fragment
     except (ValueError, httpx2.InvalidURL):
         return False
 
