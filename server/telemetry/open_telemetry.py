@@ -64,8 +64,8 @@ def telemetry_of_environment() -> Telemetry | None:
 
     Returns `None` if they ask for nothing, or if it cannot be built, which is logged.
     """
-    exporters = {
-        kind: {name.strip() for name in os.environ.get(f"OTEL_{kind}_EXPORTER", "otlp").lower().split(",")}
+    exporters = {  # OpenTelemetry treats an empty variable like a missing one
+        kind: {name.strip() for name in (os.environ.get(f"OTEL_{kind}_EXPORTER") or "otlp").lower().split(",")}
         for kind in ("TRACES", "METRICS")
     }
     for kind, names in exporters.items():
