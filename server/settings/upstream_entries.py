@@ -106,7 +106,14 @@ def _resolve_entry(
     entry, is_switched_off = original, False
     # If a value in the entry is invalid, `original` has `enabled` set to false and defaults for all other keys.
     is_disabled = value_at(layers.data, (*path, "enabled")) is False
-    if (left_out := _why_switched_off(alias, name, settings, is_disabled=is_disabled)) is not None:
+    mcp, names = settings.mcp, {alias, name}
+    left_out = (
+        f"It is disabled (mcpServers.{alias}.enabled is false)." if is_disabled
+        else "It is in mcp.excluded." if names & {*mcp.excluded}
+        else "It is not in mcp.allowed." if mcp.allowed is not None and not names & {*mcp.allowed}
+        else None
+    )  # fmt: skip
+    if left_out is not None:
         is_switched_off = True
     elif invalid_values:
         left_out = f"{dotted(next(iter(invalid_values)))} is not valid."
@@ -142,17 +149,6 @@ def _resolve_entry(
     return UpstreamEntry(
         alias, name, entry, original, source, left_out, lacks_variable, tuple(problems), is_switched_off
     )
-
-
-def _why_switched_off(alias: str, name: str, settings: Settings, *, is_disabled: bool) -> str | None:
-    mcp = settings.mcp
-    if is_disabled:
-        return f"It is disabled (mcpServers.{alias}.enabled is false)."
-    if {alias, name} & set(mcp.excluded):
-        return "It is in mcp.excluded."
-    if mcp.allowed is not None and not {alias, name} & set(mcp.allowed):
-        return "It is not in mcp.allowed."
-    return None
 
 
 def _warn_of_likely_mistakes(

@@ -189,9 +189,8 @@ class ShellTool(BuiltinTool[ShellParams]):
 
 async def _real_folder(params: ShellParams, context: ToolContext) -> Location:
     """Return the folder to run in. A folder named by the call is checked in a thread."""
-    if params.directory is None:
-        return context.workspace.at(context.workspace.first_root)
-    return await run_blocking(context.signal, partial(_folder, params, context))
+    find = partial(_folder, params, context)
+    return find() if params.directory is None else await run_blocking(context.signal, find)
 
 
 def _folder(params: ShellParams, context: ToolContext) -> Location:
