@@ -403,7 +403,9 @@ def _workspace_folders(inputs: SettingsInputs, operators: Sequence[Layer]) -> li
     """
     for layer in sorted(operators, key=lambda layer: layer.scope, reverse=True):
         roots: Any = value_at(layer.data, ("workspace", "roots"))
-        if isinstance(roots, list) and roots:
+        if roots == []:
+            break  # the list replaces those of lower layers
+        if isinstance(roots, list):
             paths = [root for root in cast("list[Any]", roots) if isinstance(root, str) and "\0" not in root]
             return list(dict.fromkeys(real_path(root) for root in paths))
     if inputs.working_folder is None:
