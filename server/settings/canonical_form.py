@@ -1,8 +1,8 @@
 """The canonical form of a layer: canonical keys, servers under their aliases, absolute paths, split command lines.
 
-Qwen Code and Gemini CLI have flat keys (`coreTools`) and keys in sections (`tools.core`). Both spellings are converted
-in every layer, except those that `gemini_and_qwen_files` converts in the CLIs' own files. An unknown key is dropped
-with a warning.
+Qwen Code and Gemini CLI have flat keys (`coreTools`) and keys in sections (`tools.core`). Both are accepted in every
+layer, except for keys that only the CLIs' own files may have (`gemini_and_qwen_files`). An unknown key is dropped with
+a warning.
 """
 
 from __future__ import annotations

@@ -102,9 +102,9 @@ class MergedLayers:
         """
         names = tuple(step for step in path if isinstance(step, str))
         for length in range(len(names), 0, -1):
-            layers = [layer for layer in self._layers if _is_given(layer.data, names[:length])]
+            layers = [layer for layer in self._layers if _has_value(layer.data, names[:length])]
             if len(names) > 2 and names[0] == "mcpServers":  # a later layer replaces the whole entry
-                entries = [layer for layer in self._layers if _is_given(layer.data, names[:2])]
+                entries = [layer for layer in self._layers if _has_value(layer.data, names[:2])]
                 layers = [layer for layer in layers if layer is entries[-1]]
             if layers and names[:length] in ADDED_RULES:
                 first = max((index for index, layer in enumerate(layers) if not layer.scope.adds_rules), default=0)
@@ -128,6 +128,6 @@ def _merge(lower: Tree, upper: Tree, path: KeyPath, *, adds_rules: bool) -> Tree
     return result
 
 
-def _is_given(data: Tree, path: KeyPath) -> bool:
+def _has_value(data: Tree, path: KeyPath) -> bool:
     parent = parent_at(data, path)
     return parent is not None and path[-1] in parent

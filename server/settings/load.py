@@ -79,7 +79,7 @@ class LockContent:
     problem: str = ""  # why the file cannot be used, as the end of a sentence
 
 
-class GivenValue(NamedTuple):
+class SettingValue(NamedTuple):
     """A value from the settings, as parsed from JSON."""
 
     path: KeyPath
@@ -97,7 +97,7 @@ class SettingsReport:
     files: tuple[str, ...] = ()  # the files that were read, lowest precedence first
     user_file: str | None = None
     home: str = ""
-    given: tuple[GivenValue, ...] = field(default=(), repr=False)
+    values: tuple[SettingValue, ...] = field(default=(), repr=False)
     candidates: tuple[SettingsFile, ...] = ()  # every possible settings file, and its state
     inputs: SettingsInputs | None = field(default=None, repr=False)
     lock: LockContent | None = None  # `None` if there is no place for a lock file
@@ -227,7 +227,7 @@ def read_settings(inputs: SettingsInputs, previous: SettingsReport | None = None
     layers.sort(key=lambda layer: layer.scope)
     all_layers = MergedLayers(layers)
     _add_server_of_command(all_layers, diagnostics)
-    values = tuple(_given_values(all_layers, all_layers.data, Settings, ()))
+    values = tuple(_setting_values(all_layers, all_layers.data, Settings, ()))
     settings, invalid_entries = _validated(all_layers, diagnostics)
     settings = _resolve(settings, environ, all_layers.source_of, diagnostics)
     workspace_paths = {file.path for file in candidates if file.is_in_workspace}
@@ -245,7 +245,7 @@ def read_settings(inputs: SettingsInputs, previous: SettingsReport | None = None
         files=tuple(files_read),
         user_file=own_file if own_file in files_read else None,
         home=home_folder(environ),
-        given=values,
+        values=values,
         candidates=tuple(candidates),
         inputs=inputs,
         lock=_read_lock(inputs, previous.lock if previous is not None else None),
@@ -369,7 +369,7 @@ def _operator_layers(
             diagnostics.problems += error.problems  # the other files are still read
             continue
         # A source names one or more files, joined by " and ". One file's name may be part of another's.
-        earlier_values = previous.given if previous is not None else ()
+        earlier_values = previous.values if previous is not None else ()
         values = [value for value in earlier_values if f" and {path} and " in f" and {value.source} and "]
         restricts = any(value.path[:2] in LIVE_RESTRICTIONS for value in values)
         if (restricts and content is None) or (values and content is not None and not content.strip()):
@@ -515,10 +515,12 @@ def _starts_itself(inputs: SettingsInputs, workspace_paths: Set[str], entry: Ups
     return cli == inputs.cli and files == [real_path(path) for path in inputs.config_files]
 
 
-def _given_values(all_layers: MergedLayers, data: Tree, section: type[Section], path: KeyPath) -> Iterator[GivenValue]:
+def _setting_values(
+    all_layers: MergedLayers, data: Tree, section: type[Section], path: KeyPath
+) -> Iterator[SettingValue]:
     for name, value in data.items():
         value_path, key = (*path, name), keys_of(section)[name]
         if key.section is None or not isinstance(value, dict):
-            yield GivenValue(value_path, value, all_layers.source_of(value_path))
+            yield SettingValue(value_path, value, all_layers.source_of(value_path))
         for section_path, entry, subsection in key.sections_in(value, value_path):
-            yield from _given_values(all_layers, entry, subsection, section_path)
+            yield from _setting_values(all_layers, entry, subsection, section_path)

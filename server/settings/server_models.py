@@ -353,7 +353,7 @@ class IssuerSettings(Section):
     """Settings for people and programs, keyed by the subject (sub) of their tokens."""
 
     @property
-    def is_given(self) -> bool:
+    def is_configured(self) -> bool:
         return bool(self.issuer or self.resource)
 
 
