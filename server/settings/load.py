@@ -227,7 +227,7 @@ def read_settings(inputs: SettingsInputs, previous: SettingsReport | None = None
     layers.sort(key=lambda layer: layer.scope)
     all_layers = MergedLayers(layers)
     _add_server_of_command(all_layers, diagnostics)
-    values = tuple(_setting_values(all_layers, all_layers.data, Settings, ()))
+    values = tuple(_values_of(all_layers, all_layers.data, Settings, ()))
     settings, invalid_entries = _validated(all_layers, diagnostics)
     settings = _resolve(settings, environ, all_layers.source_of, diagnostics)
     workspace_paths = {file.path for file in candidates if file.is_in_workspace}
@@ -515,12 +515,10 @@ def _starts_itself(inputs: SettingsInputs, workspace_paths: Set[str], entry: Ups
     return cli == inputs.cli and files == [real_path(path) for path in inputs.config_files]
 
 
-def _setting_values(
-    all_layers: MergedLayers, data: Tree, section: type[Section], path: KeyPath
-) -> Iterator[SettingValue]:
+def _values_of(all_layers: MergedLayers, data: Tree, section: type[Section], path: KeyPath) -> Iterator[SettingValue]:
     for name, value in data.items():
         value_path, key = (*path, name), keys_of(section)[name]
         if key.section is None or not isinstance(value, dict):
             yield SettingValue(value_path, value, all_layers.source_of(value_path))
         for section_path, entry, subsection in key.sections_in(value, value_path):
-            yield from _setting_values(all_layers, entry, subsection, section_path)
+            yield from _values_of(all_layers, entry, subsection, section_path)

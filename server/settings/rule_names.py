@@ -30,9 +30,10 @@ def rule_lists(settings: Settings) -> Mapping[str, Sequence[str]]:
 
 def rules_of_principals(settings: Settings) -> Iterator[Rights]:
     """Yield the rules of each token and of each principal, except those that have no rules."""
-    tokens = ((f"http.tokens.{name}", own.rules) for name, own in settings.http.tokens.items())
-    people = ((f"http.oauth.principals.{name}", own.rules) for name, own in settings.http.oauth.principals.items())
-    for place, rules in (*tokens, *people):
+    http = settings.http
+    tokens = ((f"http.tokens.{name}", token.rules) for name, token in http.tokens.items())
+    principals = ((f"http.oauth.principals.{name}", person.rules) for name, person in http.oauth.principals.items())
+    for place, rules in (*tokens, *principals):
         if rules.allow or rules.ask or rules.deny:
             yield Rights(place, allow=rules.allow, ask=rules.ask, deny=rules.deny)
 
@@ -44,17 +45,17 @@ def rule_problems(report: SettingsReport) -> Iterator[str]:
         registry.register_tool(tool)
     yield from read_rules(rule_lists(report.settings), registry.canonical, report.home)[1]
     policy = PermissionPolicy(canonical=registry.canonical, home=report.home)
-    for own in rules_of_principals(report.settings):
-        yield from policy.read_rules_of(own)[1]
+    for rights in rules_of_principals(report.settings):
+        yield from policy.read_rules_of(rights)[1]
     yield from unknown_names(report)
 
 
 def unknown_names(report: SettingsReport) -> Iterator[str]:
     """Yield a sentence for each unknown tool in the settings' rules."""
     lists = dict(rule_lists(report.settings))
-    for own in rules_of_principals(report.settings):
-        place = f"{own.source}.rules"
-        lists |= {f"{place}.allow": own.allow, f"{place}.ask": own.ask, f"{place}.deny": own.deny}
+    for rights in rules_of_principals(report.settings):
+        place = f"{rights.source}.rules"
+        lists |= {f"{place}.allow": rights.allow, f"{place}.ask": rights.ask, f"{place}.deny": rights.deny}
     for key, rules in lists.items():
         yield from (f"{key}: {problem}" for problem in unknown_tools(rules, report))
 

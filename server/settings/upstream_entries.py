@@ -361,8 +361,8 @@ def _names_elsewhere(word: str) -> bool:
         return False
     if _OTHER_ADDRESS.match(word) or _REPOSITORY_OPTION.match(word):
         return True
-    whole = os.path.expandvars(os.path.expanduser(word) if word.startswith("~/") else word)
-    parts = [whole, whole.partition("=")[2], *([] if re.search(r"\s", whole) else re.split(r"[=,:]", whole))]
+    text = os.path.expandvars(os.path.expanduser(word) if word.startswith("~/") else word)
+    parts = [text, text.partition("=")[2], *([] if re.search(r"\s", text) else re.split(r"[=,:]", text))]
     return any(os.path.isdir(part) for part in parts if _name_of(part) in _NAMES and re.search(r"[/\\]", part))
 
 

@@ -92,7 +92,7 @@ class Operation:
     asks: bool = False  # whether the result is a question
     answers: bool = False  # whether the request carries the answer to a question
     is_done: bool = False
-    began: float = field(default_factory=time.perf_counter)
+    started_at: float = field(default_factory=time.perf_counter)
     seconds: float = 0.0
 
     @property
@@ -109,7 +109,7 @@ class Operation:
             self.refusal = str(as_mapping(as_mapping(result.get("_meta")).get(ERROR_KEY)).get("type", ""))
 
     def end(self) -> None:
-        self.is_done, self.seconds = True, time.perf_counter() - self.began
+        self.is_done, self.seconds = True, time.perf_counter() - self.started_at
 
 
 @dataclass(slots=True)
@@ -173,8 +173,10 @@ class Metrics:
         samples["coretools_mcp_sessions"] = [((), sum(1 for _ in clients.connections()))]
         samples["coretools_mcp_calls_at_work"] = [((), sum(client.calls for client in clients.all()))]
         for upstream in router.pool.upstreams:
-            alias, now = upstream.alias, upstream.status.state
-            samples["coretools_mcp_upstream_state"] += [((alias, state.value), state is now) for state in UpstreamState]
+            alias, current_state = upstream.alias, upstream.status.state
+            samples["coretools_mcp_upstream_state"] += [
+                ((alias, state.value), state is current_state) for state in UpstreamState
+            ]
             session_count = len(router.pool.sessions.get(upstream, ()))
             samples["coretools_mcp_upstream_sessions"].append(((alias,), session_count))
         for name, value in (await THREADS.run(_process_values)).items():

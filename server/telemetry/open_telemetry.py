@@ -199,12 +199,12 @@ class Telemetry:
         self._client.record(operation.seconds, attributes, with_span(span, Context()))
 
     def time_session(self, ctx: RequestContext) -> Callable[[], None]:
-        began, attributes = time.perf_counter(), _network_of(ctx.http_request)
-        return lambda: self._server_session.record(time.perf_counter() - began, attributes, Context())
+        started_at, attributes = time.perf_counter(), _network_of(ctx.http_request)
+        return lambda: self._server_session.record(time.perf_counter() - started_at, attributes, Context())
 
     def time_upstream_session(self, upstream: UpstreamInfo) -> Callable[[], None]:
-        began, attributes = time.perf_counter(), _address_of(upstream) | {"mcp.protocol.version": upstream.version}
-        return lambda: self._client_session.record(time.perf_counter() - began, attributes, Context())
+        started_at, attributes = time.perf_counter(), _address_of(upstream) | {"mcp.protocol.version": upstream.version}
+        return lambda: self._client_session.record(time.perf_counter() - started_at, attributes, Context())
 
     def _metric_attributes(self, operation: Operation) -> dict[str, Any]:
         """Return the attributes to record with a duration; each has few possible values."""
