@@ -10,7 +10,7 @@ from tools.call.tool_registry import COUNTERPARTS, ToolRegistry
 from tools.contract.display import visible_line
 from tools.permissions.permission_policy import PermissionPolicy, Rights
 from tools.permissions.permission_rules import fits_wildcards, read_rules
-from tools.permissions.tool_names import BETWEEN, DELEGATING, GROUPS, names_of_any_tool
+from tools.permissions.tool_names import BETWEEN, DELEGATING, GROUPS, names_of_any_tool, one_meaning
 
 
 def rule_lists(settings: Settings) -> Mapping[str, Sequence[str]]:
@@ -82,10 +82,10 @@ def unknown_tools(rules: Iterable[str], report: SettingsReport) -> Iterator[str]
         start = name.partition("*")[0]
         if any(name.startswith(beginning) or beginning.startswith(start) for beginning in beginnings if beginning):
             continue
-        alias, separator, rest = name.removeprefix("mcp__").partition(BETWEEN)
-        if separator or name.startswith("mcp_"):
+        alias, separator, tool_name = one_meaning(name).partition(BETWEEN)
+        if separator:
             suggestion = nearest(alias, prefixes)
-            hint = f" Did you mean {suggestion}{BETWEEN}{rest}?" if suggestion else ""
+            hint = f" Did you mean {suggestion}{BETWEEN}{tool_name or '*'}?" if suggestion else ""
             yield f"there is no server '{visible_line(alias)}', but '{visible_line(rule)}' names it.{hint}"
         elif not is_open:
             by_folded = {builtin_name.casefold(): builtin_name for builtin_name in sorted(builtin_names)}
