@@ -52,8 +52,8 @@ class Replica:
         return [hmac.digest(key, purpose.encode(), "sha256") for key in self.seal_keys] or [os.urandom(32)]
 
 
-def lone_replica(name: str = "") -> Replica:
-    return Replica(_unique(name))
+def lone_replica() -> Replica:
+    return Replica(_unique(""))
 
 
 def read_replica(settings: StoreSettings, password: str, state_keys: Sequence[str]) -> Replica:
