@@ -470,11 +470,13 @@ def _resolve(settings: Settings, environ: Mapping[str, str], source_of: SourceOf
     for name, variables in SEARCH_VARIABLES.items():
         provider: Section = getattr(search, name)
         values: dict[str, str | None] = {}
+        expander = VariableExpander(environ)
         for attribute, raw in provider:
-            key, expander = wire_name(attribute), VariableExpander(environ)
+            key = wire_name(attribute)
             text = expander.text(raw, ("web", "search", name, key)) if raw else environ.get(variables.get(key, ""))
-            is_missing = expander.warn_of_missing(diagnostics, source_of, f"; {name} is not used. {HINT}")
-            values[attribute] = None if is_missing or not (raw or text) else text
+            values[attribute] = text if raw or text else None
+        if expander.warn_of_missing(diagnostics, source_of, f"; {name} is not used. {HINT}"):
+            values = dict.fromkeys(values)  # without its own address, searches would go to the provider's usual one
         if any(getattr(provider, attribute) != value for attribute, value in values.items()):
             providers[name] = provider.model_copy(update=values)
     if providers:
