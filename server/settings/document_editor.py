@@ -174,9 +174,11 @@ class JsonDocument:
     def parse(cls, content: bytes, source: str, max_bytes: int) -> JsonDocument:
         body = content.removeprefix(BOM_UTF8)
         try:
-            text = body.decode() if body.strip() else "{}\n"
+            text = body.decode()
         except UnicodeDecodeError:
             raise SettingsError([f"{source}: this file is not UTF-8."]) from None
+        if not text.removeprefix("\ufeff").strip():  # `parse` reads such a file as `{}`
+            text = "{}\n"
         plain = without_comments(text, source)
         strict = without_trailing_commas(plain)
         # A file with nothing but comments is refused: it has no object to add to.
