@@ -476,7 +476,7 @@ def _resolve(settings: Settings, environ: Mapping[str, str], source_of: SourceOf
             text = expander.text(raw, ("web", "search", name, key)) if raw else environ.get(variables.get(key, ""))
             values[attribute] = text if raw or text else None
         if expander.warn_of_missing(diagnostics, source_of, f"; {name} is not used. {HINT}"):
-            values = dict.fromkeys(values)  # without its own address, searches would go to the provider's usual one
+            values = dict.fromkeys(values)  # otherwise, searches could go to the provider's usual address
         if any(getattr(provider, attribute) != value for attribute, value in values.items()):
             providers[name] = provider.model_copy(update=values)
     if providers:
@@ -496,7 +496,7 @@ def _resolve(settings: Settings, environ: Mapping[str, str], source_of: SourceOf
 
 
 def _starts_itself(inputs: SettingsInputs, workspace_paths: Set[str], entry: UpstreamSettings, source: str) -> bool:
-    """Return whether an entry starts this program with the same settings. One with other settings is not refused."""
+    """Return whether an entry starts this program with the same settings. With others, it is a second server."""
     options = own_options(entry.command, list(entry.args)) if entry.transport == "stdio" else None
     variables = {"HOME", "XDG_CONFIG_HOME", "APPDATA"}.intersection(entry.env)
     if options is None or any(entry.env[name] != inputs.environ.get(name) for name in variables):
