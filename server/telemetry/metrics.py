@@ -50,11 +50,7 @@ METRICS: Mapping[str, tuple[str, Labels, str]] = {
         "Duration of requests to upstream servers.",
     ),
     "coretools_mcp_upstream_state": ("gauge", ("upstream", "state"), "1 for the current state of an upstream server."),
-    "coretools_mcp_upstream_sessions": (
-        "gauge",
-        ("upstream",),
-        "Sessions with an upstream server, each for one client.",
-    ),
+    "coretools_mcp_upstream_sessions": ("gauge", ("upstream",), "Per-client sessions with an upstream server."),
     "process_cpu_seconds_total": ("counter", (), "CPU time of this process."),
     "process_open_fds": ("gauge", (), "Open file descriptors of this process."),
     "process_resident_memory_bytes": ("gauge", (), "Memory of this process."),
