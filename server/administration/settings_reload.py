@@ -200,6 +200,6 @@ def withdrawn_agents(initial: SettingsReport, current: SettingsReport) -> list[s
     """Return the agents that workspace settings defined at startup but that are now missing or defined differently."""
     files = {file.path for file in initial.candidates if file.is_in_workspace}
     agents, initial_agents = current.settings.agents, initial.settings.agents
-    workspace_paths = [setting.path for setting in initial.given if setting.source in files]
+    workspace_paths = [setting.path for setting in initial.values if setting.source in files]
     agent_names = {str(path[1]) for path in workspace_paths if path[0] == "agents"}
     return [name for name, agent in initial_agents.items() if name in agent_names and agents.get(name) != agent]

@@ -102,7 +102,7 @@ def check(load: Callable[[], SettingsReport]) -> int:
 
 def show_settings(report: SettingsReport, *, as_json: bool) -> int:
     """Print every value that is set, as written, with its source. Secrets are hidden."""
-    rows = [(dotted(path), shown_value(path, value), source) for path, value, source in report.given]
+    rows = [(dotted(path), shown_value(path, value), source) for path, value, source in report.values]
     if as_json:
         values = [{"key": key, "value": value, "source": source} for key, value, source in rows]
         show_json({"values": values, "files": report.files, "warnings": report.warnings})

@@ -276,7 +276,7 @@ async def check_extras(app: App, findings: Findings) -> None:
         except metadata.PackageNotFoundError:
             findings.absent(f"extra {extra}", f"not installed: {consequence}", install_command(extra))
     report = app.live.report
-    decider = next((value for path, value, _ in report.given if path == ("confirmation", "whenUnavailable")), None)
+    decider = next((value for path, value, _ in report.values if path == ("confirmation", "whenUnavailable")), None)
     if decider == "page" and (reason := why_no_dashboard()) is not None:
         text = "confirmation.whenUnavailable is page, but there is no dashboard to show questions"
         findings.broken("dashboard", text, reason)
@@ -333,14 +333,14 @@ async def check_programs(app: App, findings: Findings) -> None:
     for name, agent in settings.agents.items():
         environment = agent.for_tools(name).environment(os.environ)
         await check_program(f"agent {name}", agent.command or "", environment, None)
-    for name in dict.fromkeys(path[1] for path, _, _ in report.given if path[0] == "agents" and path[1:]):
+    for name in dict.fromkeys(path[1] for path, _, _ in report.values if path[0] == "agents" and path[1:]):
         if name not in settings.agents:
             findings.broken(f"agent {name}", f"not used: {NO_VARIABLE}", HINT)
 
 
 def _is_set(report: SettingsReport, key: str) -> bool:
     """Return whether the settings contain this command. If they do but it is unused, it refers to an unset variable."""
-    return any(path == ("tools", key) and value for path, value, _ in report.given)
+    return any(path == ("tools", key) and value for path, value, _ in report.values)
 
 
 async def _check_upstream(app: App, upstream: Upstream, findings: Findings) -> None:

@@ -52,7 +52,7 @@ def log_in(report: SettingsReport, alias: str, principal: str, *, opens_browser:
         )
     is_shared = entry.oauth is not None and entry.oauth.shared
     http, principal_text = report.settings.http, visible_line(principal)
-    is_known = principal in http.tokens or (http.oauth.is_given and http.oauth.issuer in principal)
+    is_known = principal in http.tokens or (http.oauth.is_configured and http.oauth.issuer in principal)
     if principal and (is_shared or not is_known):
         problem = f"'{principal_text}' is neither the name of a token in http.tokens nor a user of http.oauth.issuer. "
         problem += "Omit --as, or name one of these."

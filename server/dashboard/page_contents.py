@@ -232,6 +232,6 @@ def settings(running_server: RunningServer) -> dict[str, Any]:
     report = running_server.live.report
     rows = [
         (dotted(setting.path), as_text(shown_value(setting.path, setting.value)), setting.source)
-        for setting in report.given
+        for setting in report.values
     ]
     return {"rows": rows, "files": list(report.files), "warnings": list(report.warnings)}

@@ -762,8 +762,10 @@ def test_the_completion_scripts_know_every_command_and_option() -> None:
 
 @pytest.mark.requirement("cli.config.check.names")
 def test_config_check_reports_all_wrong_rules_and_keys_at_once(root: Path, tmp_path: Path) -> None:
+    right_rules, wrong_rules = ["Edit", "time__*", "Bash(git log *)"], ["Raed", "Read(src/**", "cat"]
+    misspelled_servers = ["mcp__tme__x", "mcp__tme", "mcp_tme_x"]
     settings = {
-        "permissions": {"allow": ["Raed", "Read(src/**", "mcp__tme__x", "cat", "Edit", "time__*", "Bash(git log *)"]},
+        "permissions": {"allow": [*right_rules, *wrong_rules, *misspelled_servers]},
         "limts": {},
         "mcpServers": {"time": {"command": "true"}},
     }
@@ -773,10 +775,12 @@ def test_config_check_reports_all_wrong_rules_and_keys_at_once(root: Path, tmp_p
         "the rule 'Read(src/**' is ignored, because its parenthesis is not closed",
         "there is no tool 'Raed'. Did you mean Read?",
         "there is no server 'tme', but 'mcp__tme__x' names it. Did you mean time__x?",
+        "there is no server 'tme', but 'mcp__tme' names it. Did you mean time__*?",
+        "there is no server 'tme', but 'mcp_tme_x' names it. Did you mean time__x?",
         "there is no tool 'cat'. Did you mean read_file?",
     ):
         assert expected in result.stdout
-    assert result.stdout.count("warning: ") == 5
+    assert result.stdout.count("warning: ") == 7
     assert result.returncode == 0
 
 
