@@ -9,6 +9,7 @@ import os
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import product
 
 from tools.contract.command_views import SYSTEM, Engine
 from tools.contract.permission_subjects import CommandSubject
@@ -105,9 +106,11 @@ class CommandPaths:
         self, words: Iterable[str], folder: str | None, *, is_written: bool = False
     ) -> Iterator[tuple[str, str]]:
         """Yield the paths that words may mean: each as written, and with every symlink resolved."""
-        for word in words:
+        # Bubblewrap hides and protects files whatever a command calls them. Without it, all possible paths count.
+        folders = (folder,) if self._has_bubblewrap else dict.fromkeys((folder, *self._text.folders))
+        for word, start in product(words, folders):
             is_path = word and not _CODE_CHARACTERS.search(word) and not word.startswith(CONNECTIONS)
-            if is_path and (path := self.absolute(word, folder)) is not None:
+            if is_path and (path := self.absolute(word, start)) is not None:
                 try:
                     inner = self.in_scratch(path)
                     is_own = is_written or is_inside(path, self._changed_scratch_paths) or os.path.lexists(inner)
@@ -130,8 +133,8 @@ class CommandPaths:
 
     def is_of_workspace(self, command: SimpleCommand) -> bool:
         """True if a rule can allow a simple command: it works in the workspace, and nothing uses files in `/tmp`."""
-        folders = (".", *folders_of_env(command.words))
-        paths = [self.absolute(folder, command.folder) for folder in folders]
+        folders, starts = (".", *folders_of_env(command.words)), {command.folder, *self._text.folders}
+        paths = [self.absolute(folder, start) for folder, start in product(folders, starts)]
         return not self.names_scratch and all(
             path is not None and is_inside(os.path.realpath(path), self._roots) for path in paths
         )

@@ -399,20 +399,24 @@ class _CommandPolicy:
         }
         folders: set[str] = set()  # folders in which a command may read files that it does not name
         for command in self._all_commands:
-            own_folder = self._paths.absolute(".", command.folder) or self._request.command.directory
+            starts = (command.folder, *self._text.folders)
+            own_folders = [self._paths.absolute(".", start) or self._request.command.directory for start in starts]
             if searches_folders(command):
                 folders |= real_paths
                 if not real_paths or may_search_own_folder(command):
-                    folders.add(os.path.realpath(own_folder))
+                    folders.update(map(os.path.realpath, own_folders))
             elif compares_folders(command) and not (
-                command.program == "git" and "--no-index" not in command.words and work_tree_above(own_folder)
+                command.program == "git"
+                and "--no-index" not in command.words
+                and all(map(work_tree_above, own_folders))
             ):
                 folders |= real_paths
         is_met = any(contains(folder, file.path) for folder in folders for file in self._hidden.unreadable)
         if is_met or (self._uses_git and self._stores):
             reason = "it may read files that are hidden from commands, and no sandbox prevents that"
             question.add(reason, widens_access=True)
-        if (is_hiding or self._rules.are_about_files) and (is_landlock or not self._text.is_literal):
+        is_literal = self._text.is_literal and None not in self._text.folders
+        if (is_hiding or self._rules.are_about_files) and (is_landlock or not is_literal):
             reason = "without bubblewrap, file rules apply only to paths written out in the command"
             question.add(reason, widens_access=True)
 
@@ -465,7 +469,8 @@ class _CommandPolicy:
         for named_path in self._paths.named_paths:
             if named_path.is_written and named_path.path not in STREAMS:
                 reasons.append(f"it writes {named_path.path}")
-                if self._has_bubblewrap and (literal := literal_path(named_path.real_path)) is not None:
+                is_certain = self._has_bubblewrap and not self._text.folders
+                if is_certain and (literal := literal_path(named_path.real_path)) is not None:
                     grants.append(Grant(f"Edit({literal})", f"edits of {named_path.path}"))
         return reasons, grants
 
@@ -678,17 +683,18 @@ class _CommandPolicy:
         """Return True if no redirection writes to a path for which consent is needed."""
         may_edit = self._request.mode is ApprovalMode.AUTO_EDIT
         for redirection in (redirection for redirection in self._text.redirections if redirection.is_output):
-            path = self._paths.absolute(redirection.target, redirection.folder)
-            if path in STREAMS:
-                continue
-            if path is None or not self._has_bubblewrap:
-                return False
-            if not is_inside(path, self._roots):
-                is_free = contains(SCRATCH_NAME, path) and why_in_scratch(path) is None
-            else:
-                is_free = not self._is_plan and (may_edit or self._is_allowed_path(path, Access.WRITE))
-            if not is_free:
-                return False
+            for folder in (redirection.folder, *self._text.folders):
+                path = self._paths.absolute(redirection.target, folder)
+                if path in STREAMS:
+                    continue
+                if path is None or not self._has_bubblewrap:
+                    return False
+                if not is_inside(path, self._roots):
+                    is_free = contains(SCRATCH_NAME, path) and why_in_scratch(path) is None
+                else:
+                    is_free = not self._is_plan and (may_edit or self._is_allowed_path(path, Access.WRITE))
+                if not is_free:
+                    return False
         return True
 
     @cached_property

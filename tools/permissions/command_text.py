@@ -27,6 +27,8 @@ if TYPE_CHECKING:
 MAX_CHARS = 16_384  # maximum characters to parse; parsing this many takes at most 0.1 s
 MAX_COMMANDS = 2_000
 MAX_PROGRAMS = 8  # maximum programs that run each other in a simple command, such as `env nice make`
+MAX_FOLDERS = 12  # maximum folders in which a command may work; if there are more, the others are unknown
+MAX_CHANGES = 30  # maximum `cd` commands to follow; after more, the current folder is unknown
 MAX_NESTED = 4  # maximum depth of nested command strings, such as `sh -c "sh -c '...'"`
 Words = tuple[str | None, ...]  # a word is `None` if its value is unknown
 # In the shape of a word: any text within this word (`"$x"`), or none, one or several words (`$x`)
@@ -141,6 +143,8 @@ class CommandText:
     redirections: list[Redirection] = field(default_factory=list[Redirection])
     values: list[str] = field(default_factory=list[str])  # the literal values that the text assigns to variables
     source: str = ""  # the whole text, with spaces in place of output redirections
+    # If a `cd` may fail, be skipped or be in a subshell: every folder in which any command may work
+    folders: dict[str | None, None] = field(default_factory=dict[str | None, None])
     doubt: str = ""  # why the text was not fully understood, as a clause; else empty
     is_literal: bool = True  # whether the text contains no expansions, loops, branches or functions
     has_assignments: bool = False  # whether the text sets variables
@@ -163,6 +167,7 @@ def read_command(text: str) -> CommandText:
             break
         reader = _Reader(command_string)
         result.inner += reader.result.commands
+        result.folders |= reader.result.folders
         result.may_run_more = result.may_run_more or reader.result.may_run_more
         if reader.result.doubt and not result.doubt:
             result.doubt = f"in a command string for a shell: {reader.result.doubt}"
@@ -309,7 +314,12 @@ class _Reader:
 
         self.result = CommandText()
         self.texts: list[str] = []  # command strings for shells, to be parsed later
-        self._folder: str | None = ""
+        self._folder: str | None = ""  # the current folder if every `cd` succeeds and counts for all that follows
+        self._folders: dict[str | None, None] = {"": None}  # every folder that may be current in any part of the text
+        self._changes = 0  # how many `cd` commands there are so far
+        self._is_certain = True  # whether every `cd` so far was certain (see `_change_folder`)
+        self._certain_ids: set[int] = set()  # the ids of commands that only `&&` joins to all others
+        self._has_loop = False  # whether there is a loop, or a function, which may also be called `cd`
         # Arguments after redirections, keyed by the id of the command's node; `None` stands for a `-` argument
         self._words_after_redirection: dict[int, list[Node | None]] = {}
         # The last value assigned to each variable, empty if not literal. At run time, the value may be different
@@ -319,6 +329,12 @@ class _Reader:
         if root.has_error:
             self._doubt("it could not be parsed as a bash command")
         self.result.may_run_more = not is_read_alike(root, bytes(self._source))
+        waiting = root.named_children if root.named_child_count == 1 else []
+        while waiting:
+            node = waiting.pop()
+            if node.type in ("list", "redirected_statement") and all(child.type != "||" for child in node.children):
+                waiting += node.children
+            self._certain_ids.add(node.id)
         bodies: list[str] = []
         waiting = [root]
         while waiting:
@@ -327,6 +343,7 @@ class _Reader:
             waiting += reversed(node.children)
         if any(command.program in SHELLS for command in self.result.commands):
             self.texts += bodies
+        self.result.folders = {} if self._is_certain else self._folders
         self.result.source = self._source.decode("utf-8", "surrogatepass")
 
     def _doubt(self, reason: str) -> None:
@@ -359,10 +376,12 @@ class _Reader:
                 result.has_background = True
             case "for_statement" | "case_statement" | "function_definition" | "while_statement" | "if_statement":
                 result.is_literal = False
+                self._has_loop = self._has_loop or node.type not in ("case_statement", "if_statement")
                 variable = node.child_by_field_name("variable")
                 self._doubt_if_sensitive("" if variable is None else _source(variable))
             case "arithmetic_expansion" | "subscript" | "array" | "c_style_for_statement":
                 result.is_literal = False
+                self._has_loop = self._has_loop or node.type == "c_style_for_statement"
             case _:
                 pass
 
@@ -412,7 +431,6 @@ class _Reader:
         words = tuple("-" if child is None else literal(child) for child in children)
         known_words = tuple("-" if child is None else self._known_beginning(child) for child in children)
         self.result.is_literal = self.result.is_literal and None not in words
-        name = words[0] if words else ""
         if is_declaration:
             for child in filter(None, children[1:]):
                 if child.type not in ("variable_assignment", "variable_name"):
@@ -422,12 +440,13 @@ class _Reader:
                         self.result.may_run_more = True
         shapes = tuple(shape for child in children for shape in _shapes(child))
         self.result.commands.append(SimpleCommand(_source(node), words, self._folder, known_words, shapes))
-        if name in ("cd", "pushd"):
-            target = words[1] if len(words) == 2 else None
+        *_, program_words = programs_run_by(words, loosely=False)  # also `cd` after `command` or `builtin`
+        if program_words[:1] in (("cd",), ("pushd",)):
+            target = program_words[1] if len(program_words) == 2 else None
             # These variables decide to which folder `cd` changes, and so does an option.
             if b"CDPATH" in self._source or (target and target[0] in ("~-+" if b"HOME" in self._source else "-+")):
                 target = None
-            self._folder = None if target is None or self._folder is None else join(self._folder, target)
+            self._change_folder(target, is_certain=node.id in self._certain_ids and program_words == words)
         readings = dict.fromkeys((with_input_of_xargs(shapes), known_words))
         for program_words in chain.from_iterable(programs_run_by(reading, loosely=True) for reading in readings):
             texts = tuple(word or SEVERAL for word in program_words)
@@ -438,6 +457,18 @@ class _Reader:
             for at in shells[:MAX_PROGRAMS]:
                 self._check_program(basename(texts[at]), texts[at:])
             self.result.may_run_more = self.result.may_run_more or len(shells) > MAX_PROGRAMS
+
+    def _change_folder(self, target: str | None, *, is_certain: bool) -> None:
+        """Follow a `cd`. It is certain if nothing after it runs unless it succeeds."""
+        self._changes += 1
+        # A repeated `cd ..` may lead to any folder above.
+        if self._changes > MAX_CHANGES or (target is not None and ".." in target and self._has_loop):
+            target = None
+        self._is_certain = self._is_certain and is_certain and target is not None and not self._has_loop
+        for start in (self._folder,) if self._is_certain else tuple(self._folders):
+            folder = _folder_after(start, target)
+            self._folders[folder if len(self._folders) < MAX_FOLDERS else None] = None
+        self._folder = _folder_after(self._folder, target)
 
     def _collect_words_after_redirection(self, node: Node) -> None:
         """Remember the arguments after a redirection, because the grammar makes them part of the redirection."""
@@ -520,6 +551,13 @@ class _Reader:
         self.result.may_run_more = self.result.may_run_more or runs_more
         for word in arguments if name in _NAMING_BUILTINS or (name == "printf" and "-v" in words) else ():
             self._doubt_if_sensitive(word)
+
+
+def _folder_after(folder: str | None, target: str | None) -> str | None:
+    """Return the current folder after a `cd` from a folder to a target."""
+    if folder is None or target is None:
+        return None
+    return target if target.startswith("~") else join(folder, target)
 
 
 def _source(node: Node) -> str:

@@ -887,6 +887,44 @@ def test_the_home_and_the_parents_of_the_workspace_are_never_opened_for_writing(
         assert permission.view.writable == ()
 
 
+@pytest.mark.requirement("commands.without_sandbox")
+@each_of(
+    "command",
+    [
+        "cd missing; cat src/a.py",
+        "cd missing; cat < src/a.py",
+        "(cd missing); cat src/a.py",
+        "cd src; false && cd ..; cat a.py",
+        "cd missing; cd ~/project/src; cat a.py",
+        "bash -c 'cd missing; cat src/a.py'",
+        "cd -; cat src/a.py",
+        "cd missing; rg x",
+    ],
+)
+def test_without_a_sandbox_rules_about_files_hold_even_if_a_cd_fails_or_is_skipped(
+    project: Path, home: Path, command: str
+) -> None:
+    site, rules = CommandSite(Engine.NONE), ["Read(src/**)"]
+    assert outcome(project, command, YOLO, site=site, home=home, deny=rules)[0] in "X?"
+    assert outcome(project, command, YOLO, site=site, home=home, ask=rules)[0] == "?"
+    assert outcome(project, "cd docs && ls .. && make -C ..", YOLO, site=site, home=home, deny=rules) == "o"
+
+
+@pytest.mark.requirement("commands.without_sandbox")
+def test_without_a_sandbox_a_skipped_cd_does_not_turn_an_auto_run_file_into_another_one(project: Path) -> None:
+    for command in ("cd .git/hooks; false && cd ../..; echo x > pre-commit", "cd .vscode || cd src; touch tasks.json"):
+        assert judge(project, command, YOLO, site=CommandSite(Engine.NONE)).no_rule_allows, command
+
+
+@pytest.mark.requirement("commands.rules")
+def test_a_rule_for_edits_of_a_folder_does_not_cover_output_that_lands_elsewhere_if_a_cd_fails(project: Path) -> None:
+    rules = ["Bash(npm test *)", "Edit(src/**)"]
+    assert outcome(project, "cd src && ls > out && npm test", allow=rules) == "w"
+    assert outcome(project, "cd src; ls > out; npm test", allow=rules) == "?w"
+    assert judge(project, "cd docs && ls > out && npm test", allow=rules).grants
+    assert not judge(project, "cd docs; ls > out; npm test", allow=rules).grants, "a rule would not be enough"
+
+
 NONE_AND_LANDLOCK = """
 ls -la                             | o   r
 git status                         | o   r
@@ -1032,6 +1070,20 @@ def test_a_command_that_is_too_large_or_too_deep_to_parse_is_asked_about(project
         ("CDPATH=~ cd src && npm test", "?w"),
         ("HOME=/x; cd ~/project && npm test", "?w"),
         ("cd ~/project && npm test", "w"),
+        ("cd src && npm test && cd ../docs && npm test | tail -3", "w"),
+        ("cd src; (cd a); npm test", "w"),
+        ("cd ~/notes && ls && cd ~/project && npm test", "w"),
+        ("cd ~/notes; false && cd ~/project; npm test", "?w"),
+        ("cd ~/notes; (cd ~/project); npm test", "?w"),
+        ("cd missing; cd ..; npm test", "?w"),
+        ("cd src || cd ..; npm test", "?w"),
+        ("(cd src); cd .. && npm test", "?w"),
+        ("for i in 1 2; do npm test; cd src/../..; done", "?w"),
+        ("pushd ~/notes; pushd ~/project; popd; npm test", "?w"),
+        ("command cd ~/notes; npm test", "?w+"),
+        ("cd ~/notes && nice cd ~/project && npm test", "?w"),
+        ("pushd ~/notes && cd() { true; } && cd ~/project && npm test", "?w"),
+        ("cd src; cd a; cd b; cd c; npm test", "?w"),
         ("env -C src npm test", "w"),
         ("env -C .. npm test", "?w+"),
         ("env -iC/var npm test", "?w+"),
