@@ -61,6 +61,7 @@ class CommandPaths:
         self._command = command
         self._site = command.site
         self._has_bubblewrap = command.site.engine is Engine.BUBBLEWRAP
+        self._redirections = (*text.redirections, *text.inner_redirections)
         self._workspace = workspace
         self._roots = workspace.roots
         self._home = home
@@ -95,7 +96,7 @@ class CommandPaths:
             remotes = ((path, self._paths([path], "")) for path in self.local_remotes(command))
             is_push = words[1:2] == ("push",)
             named_paths += (NamedPath(*paths, path, is_push) for path, places in remotes for paths in places)
-        for redirection in self._text.redirections:
+        for redirection in self._redirections:
             word, is_output = redirection.target or "", redirection.is_output
             is_replaced = is_output and not redirection.keeps
             paths_of_target = self._paths([word], redirection.folder, is_written=is_output)
@@ -122,7 +123,7 @@ class CommandPaths:
     def _changed_scratch_paths(self) -> Sequence[str]:
         """Paths under `/tmp` that the command itself creates or removes, whether or not they exist on this machine."""
         outputs = [
-            (redirection.target, redirection.folder) for redirection in self._text.redirections if redirection.is_output
+            (redirection.target, redirection.folder) for redirection in self._redirections if redirection.is_output
         ]
         for command in self._text.commands:
             if changes_scratch_alone(command.words):

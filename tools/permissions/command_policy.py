@@ -21,6 +21,7 @@ import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
+from itertools import pairwise
 
 from tools.contract.call_options import ApprovalMode
 from tools.contract.command_views import CommandView, Engine, FileRestrictions, Network, ViewKind
@@ -83,6 +84,7 @@ from tools.text.file_names import shown_path
 
 # Git commands that need consent, because they change git's settings, which are read-only for all other commands
 _GIT_CHANGES_SETTINGS = ("config", "remote", "submodule", "worktree")
+_MESSAGE_OPTION = re.compile("-a?m|--message")  # an option of `git commit` whose value is the next word
 _GIT_OPTION = re.compile(rf"-[CcpP]\Z|--|{ONE}")  # how an option before git's subcommand begins
 _RUNS_MORE = "bash may run more than the command's words show"
 _NAME_ITS_FOLDER = (
@@ -292,8 +294,12 @@ class _CommandPolicy:
         for command in self._all_commands:
             if (rule := _rule_about(command, self._rules.ask)) is not None:
                 question.add(str(rule), rule.source)
-            elif is_about_commands and (rule := _rule_that_may_be_about(command, self._rules.strict)) is not None:
-                question.add(f"the {rule} may apply to it", widens_access=True)
+            elif is_about_commands:
+                # A function may also be called `git`, and run its arguments.
+                is_git = text.is_literal and command.words[:2] == ("git", "commit")
+                rule = _rule_that_may_be_about(command, self._rules.strict, has_message=is_git)
+                if rule is not None:
+                    question.add(f"the {rule} may apply to it", widens_access=True)
         doubt = text.doubt or (_RUNS_MORE if text.may_run_more else "")
         if doubt and is_about_commands:
             question.add(f"{doubt}, so it is unclear which rules about commands apply", widens_access=True)
@@ -833,10 +839,13 @@ def _rule_about(command: SimpleCommand, rules: Sequence[Rule], *, allows: bool =
     return None
 
 
-def _rule_that_may_be_about(command: SimpleCommand, rules: Sequence[Rule], *, is_argument: bool = False) -> Rule | None:
+def _rule_that_may_be_about(
+    command: SimpleCommand, rules: Sequence[Rule], *, is_argument: bool = False, has_message: bool = False
+) -> Rule | None:
     """Return a rule that may apply to a simple command with unknown words, or to a command in its arguments.
 
-    A command that is itself in an argument (`is_argument`) may be mere text, so its own arguments run nothing.
+    A command that is itself in an argument (`is_argument`) may be mere text, so its own arguments run nothing. With
+    `has_message`, the words after `-m` and `--message` are messages, which are not run either.
     """
     runs_nothing = is_argument or is_reader(command.words)
     for words in programs_run_by(with_input_of_xargs(command.shapes), loosely=True):
@@ -872,7 +881,9 @@ def _rule_that_may_be_about(command: SimpleCommand, rules: Sequence[Rule], *, is
             ):
                 return rule
     # A program may run the text in one of its arguments.
-    texts = {text for word in command.shapes[1:] for text in (word, word.partition("=")[2]) if " " in text.strip()}
+    pairs = pairwise(command.shapes)
+    words = [word for option, word in pairs if not (has_message and _MESSAGE_OPTION.fullmatch(option))]
+    texts = {text for word in words for text in (word, word.partition("=")[2]) if " " in text.strip()}
     for text in texts if not runs_nothing else ():
         inner = read_command(re.sub(f"[{ONE}{SEVERAL}]", "$_", text))
         for inner_command in (*inner.commands, *inner.inner):

@@ -45,7 +45,11 @@ CONNECTIONS = ("/dev/tcp/", "/dev/udp/")  # in bash, a redirection to such a pat
 # Builtins that run text as code or change what a name means. The grammar does not show their effect
 _OPAQUE_BUILTINS = frozenset(("trap", "eval", "alias", "enable", "hash", "coproc", "compgen", "complete", "bind", "fc"))
 # Variables that affect which programs run or what they load, except PYTHONPATH, which is too common
-_SENSITIVE_VARIABLE = re.compile(r"PATH|BASH_ENV|ENV|IFS|PS4|LD_\w*|GIT_\w*|NODE_OPTIONS|PYTHON(?!PATH$)\w*")
+_SENSITIVE_VARIABLE = re.compile(
+    r"PATH|BASH_ENV|ENV|IFS|PS4|LD_\w*|GIT_\w*|NODE_OPTIONS|EDITOR|VISUAL|PYTHON(?!PATH$)\w*"
+)
+# Assignments with which programs such as `git commit` run no editor
+_NO_EDITOR = frozenset(("EDITOR=true", "EDITOR=:", "VISUAL=true", "VISUAL=:"))
 # Builtins that take variable names as arguments. Bash evaluates the index in such a name, and runs the command in
 # `a[$(command)]`
 _NAMING_BUILTINS = frozenset(("unset", "read", "mapfile", "readarray", "getopts"))
@@ -141,6 +145,7 @@ class CommandText:
     commands: list[SimpleCommand] = field(default_factory=list[SimpleCommand])
     inner: list[SimpleCommand] = field(default_factory=list[SimpleCommand])  # commands in literal command strings
     redirections: list[Redirection] = field(default_factory=list[Redirection])
+    inner_redirections: list[Redirection] = field(default_factory=list[Redirection])  # those in literal command strings
     values: list[str] = field(default_factory=list[str])  # the literal values that the text assigns to variables
     source: str = ""  # the whole text, with spaces in place of output redirections
     # If a `cd` may fail, be skipped or be in a subshell: every folder in which any command may work
@@ -167,7 +172,10 @@ def read_command(text: str) -> CommandText:
             break
         reader = _Reader(command_string)
         result.inner += reader.result.commands
+        result.inner_redirections += reader.result.redirections
         result.folders |= reader.result.folders
+        result.is_literal = result.is_literal and reader.result.is_literal
+        result.has_background = result.has_background or reader.result.has_background
         result.may_run_more = result.may_run_more or reader.result.may_run_more
         if reader.result.doubt and not result.doubt:
             result.doubt = f"in a command string for a shell: {reader.result.doubt}"
@@ -357,7 +365,8 @@ class _Reader:
             case "variable_assignment":
                 result.has_assignments = True
                 name, value = node.child_by_field_name("name"), node.child_by_field_name("value")
-                self._doubt_if_sensitive("" if name is None else _source(name).partition("[")[0])
+                if _source(node) not in _NO_EDITOR:
+                    self._doubt_if_sensitive("" if name is None else _source(name).partition("[")[0])
                 text = "" if value is None else literal(value)
                 result.values += filter(None, [text])
                 self._values[_source(node).partition("=")[0]] = text or ""

@@ -897,11 +897,14 @@ def test_the_home_and_the_parents_of_the_workspace_are_never_opened_for_writing(
         "cd src; false && cd ..; cat a.py",
         "cd missing; cd ~/project/src; cat a.py",
         "bash -c 'cd missing; cat src/a.py'",
+        "bash -c 'cat < src/a.py'",
+        "bash -c 'X=src; cat $X/a.py'",
+        "bash <<< 'cat < src/a.py'",
         "cd -; cat src/a.py",
         "cd missing; rg x",
     ],
 )
-def test_without_a_sandbox_rules_about_files_hold_even_if_a_cd_fails_or_is_skipped(
+def test_without_a_sandbox_rules_about_files_hold_after_a_failed_cd_and_in_command_strings(
     project: Path, home: Path, command: str
 ) -> None:
     site, rules = CommandSite(Engine.NONE), ["Read(src/**)"]
@@ -911,8 +914,14 @@ def test_without_a_sandbox_rules_about_files_hold_even_if_a_cd_fails_or_is_skipp
 
 
 @pytest.mark.requirement("commands.without_sandbox")
-def test_without_a_sandbox_a_skipped_cd_does_not_turn_an_auto_run_file_into_another_one(project: Path) -> None:
-    for command in ("cd .git/hooks; false && cd ../..; echo x > pre-commit", "cd .vscode || cd src; touch tasks.json"):
+def test_without_a_sandbox_no_command_string_or_skipped_cd_hides_that_an_auto_run_file_is_written(
+    project: Path,
+) -> None:
+    for command in (
+        "cd .git/hooks; false && cd ../..; echo x > pre-commit",
+        "cd .vscode || cd src; touch tasks.json",
+        "sh -c ': > .envrc'",
+    ):
         assert judge(project, command, YOLO, site=CommandSite(Engine.NONE)).no_rule_allows, command
 
 
@@ -1433,6 +1442,7 @@ def test_in_yolo_nothing_is_asked_because_of_agent_ignore_files(copy: Path) -> N
         'env -u A"$B" pytest',
         'env PATH="$X" pytest',
         'env LD_PRELOAD="$X" pytest',
+        "EDITOR=./x pytest",
         'env A="$@" pytest',
         'env A="${B[@]}" pytest',
         'timeout "$T" kill 5 pytest',
@@ -1572,6 +1582,11 @@ def test_a_wrapper_with_clear_options_is_covered_by_a_rule_for_the_program_after
                 "flock f --command='cd x && git push'",
                 "ssh host 'cd x; git push'",
                 "git rebase --exec 'git push' main",
+                "git --exec-path=x commit -m 'git push'",
+                "git commit -F 'git push' -c 'git push'",
+                "git() { python3 -c \"$3\"; } && git commit -m 'git push'",
+                "EDITOR='git push' git commit",
+                "env VISUAL='git push' git commit",
                 "strace -f git push",
                 "uv run git push",
                 'X=push; /usr/bin/g"$Y" push',
@@ -1621,6 +1636,9 @@ def test_a_wrapper_with_clear_options_is_covered_by_a_rule_for_the_program_after
                 "git commit -m 'stop the git push'",
                 'git commit -m "add $X"',
                 "git commit -m 'docs: explain git push'",
+                "git commit -m 'git push is asked about'",
+                "git commit -a --message 'Fix: a; git push'",
+                "EDITOR=true git commit --amend",
                 'watch -n "$N" ls',
                 "bash --version",
                 "bash -euo pipefail x.sh",
