@@ -221,6 +221,11 @@ class Rule:
     def is_about_commands(self) -> bool:
         return tool_names.SHELL in self.tools or self.name == ANYTHING
 
+    @property
+    def command_pattern(self) -> str:
+        """The pattern of a rule about commands; empty for any other rule, and for one without a specifier."""
+        return self.specifier.pattern if isinstance(self.specifier, CommandSpecifier) and self.is_about_commands else ""
+
     def governs(self, access: Access) -> bool:
         """Return True if the rule also applies to this kind of access by a shell command."""
         return self.name == ANYTHING or not self.tools.isdisjoint(tool_names.GOVERNED_BY[access])
