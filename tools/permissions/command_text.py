@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import chain, dropwhile, islice, pairwise, takewhile
 from os.path import basename, commonprefix, join
@@ -160,14 +160,14 @@ def read_command(text: str) -> CommandText:
         return CommandText(doubt=f"it is longer than {MAX_CHARS:,} characters", source=text)
     reader = _Reader(text)
     result, chars_left = reader.result, MAX_CHARS
-    waiting = deque((command_string, 1) for command_string in reader.texts)
+    waiting = deque((*inner, reader.result.folders, 1) for inner in reader.texts)
     while waiting:
-        command_string, depth = waiting.popleft()
+        command_string, folder, folders, depth = waiting.popleft()
         chars_left -= len(command_string)
         if depth > MAX_NESTED or chars_left < 0:
             result.doubt = result.doubt or "its command strings are nested too deeply"
             break
-        reader = _Reader(command_string)
+        reader = _Reader(command_string, folder, folders)
         result.inner += reader.result.commands
         result.inner_redirections += reader.result.redirections
         result.folders |= reader.result.folders
@@ -176,7 +176,7 @@ def read_command(text: str) -> CommandText:
         result.may_run_more = result.may_run_more or reader.result.may_run_more
         if reader.result.doubt and not result.doubt:
             result.doubt = f"in a command string for a shell: {reader.result.doubt}"
-        waiting.extend((command_string, depth + 1) for command_string in reader.texts)
+        waiting.extend((*inner, reader.result.folders, depth + 1) for inner in reader.texts)
     return result
 
 
@@ -312,18 +312,22 @@ def _skip_options(words: Words, wrapper: str) -> tuple[int, bool]:
 
 
 class _Reader:
-    """Parses one text, but not the command strings in it."""
+    """Parses one text, but not the command strings in it.
 
-    def __init__(self, text: str) -> None:
+    `folder` and `folders` are the folders in which the text begins, as in `SimpleCommand` and `CommandText`.
+    """
+
+    def __init__(self, text: str, folder: str | None = "", folders: Iterable[str | None] = ()) -> None:
         import tree_sitter_bash  # noqa: PLC0415 - loaded by the first command
         from tree_sitter import Language, Parser  # noqa: PLC0415 - as above
 
         self.result = CommandText()
-        self.texts: list[str] = []  # command strings for shells, to be parsed later
-        self._folder: str | None = ""  # the current folder if every `cd` succeeds and counts for all that follows
-        self._folders: dict[str | None, None] = {"": None}  # every folder that may be current in any part of the text
+        # Command strings for shells, to be parsed later, each with the folder in which it begins
+        self.texts: list[tuple[str, str | None]] = []
+        self._folder = folder  # the current folder if every `cd` succeeds and counts for all that follows
+        self._folders = dict.fromkeys(folders or (folder,))  # every folder that may be current in any part of the text
         self._changes = 0  # how many `cd` commands there are so far
-        self._is_certain = True  # whether every `cd` so far was certain (see `_change_folder`)
+        self._is_certain = not folders  # whether every `cd` so far was certain (see `_change_folder`)
         self._certain_ids: set[int] = set()  # the ids of commands that only `&&` joins to all others
         self._has_loop = False  # whether there is a loop, or a function, which may also be called `cd`
         # Arguments after redirections, keyed by the id of the command's node; `None` stands for a `-` argument
@@ -338,10 +342,12 @@ class _Reader:
         waiting = root.named_children if root.named_child_count == 1 else []
         while waiting:
             node = waiting.pop()
-            if node.type in ("list", "redirected_statement") and all(child.type != "||" for child in node.children):
+            # The grammar puts what follows a here-document's delimiter, such as `|| make`, into the redirection.
+            is_chain = {"||", "heredoc_redirect"}.isdisjoint(child.type for child in node.children)
+            if node.type in ("list", "redirected_statement") and is_chain:
                 waiting += node.children
             self._certain_ids.add(node.id)
-        bodies: list[str] = []
+        bodies: list[tuple[str, str | None]] = []
         waiting = [root]
         while waiting:
             node = waiting.pop()
@@ -355,7 +361,7 @@ class _Reader:
     def _doubt(self, reason: str) -> None:
         self.result.doubt = self.result.doubt or reason
 
-    def _visit(self, node: Node, bodies: list[str]) -> None:
+    def _visit(self, node: Node, bodies: list[tuple[str, str | None]]) -> None:
         result = self.result
         match node.type:
             case "command" | "declaration_command" | "unset_command" | "test_command":
@@ -376,9 +382,9 @@ class _Reader:
             case "file_redirect":
                 self._visit_redirection(node)
             case "heredoc_body":
-                bodies.append(_source(node))
+                bodies.append((_source(node), self._folder))
             case "herestring_redirect":
-                bodies.append(literal(node.children[-1]) or "")
+                bodies.append((literal(node.children[-1]) or "", self._folder))
             case "&":
                 result.has_background = True
             case "for_statement" | "case_statement" | "function_definition" | "while_statement" | "if_statement":
@@ -522,7 +528,8 @@ class _Reader:
         text, arguments = "", words[1:]
         if name in SHELLS or name in _COMMAND_STRING_PROGRAMS:
             text = next(islice(dropwhile(lambda word: not _COMMAND_STRING_OPTION.fullmatch(word), words), 1, 2), "")
-            self.texts += [text] if text and is_known(text) and text not in self.texts else []
+            inner = text, self._folder
+            self.texts += [inner] if text and is_known(text) and inner not in self.texts else []
         # Whether the program may run something that its arguments do not show
         if text:
             runs_more = not is_known(text) or text[0] == "-"
