@@ -100,7 +100,7 @@ class ToolContext:
     confirmed: ConfirmationDetails | None = None
     is_granted: bool = False  # whether a rule or the mode allows the call, regardless of the tool's own question
     media: MediaHandling = MediaHandling.INLINE  # how images, sounds and other media are returned
-    # Results of earlier steps that `execute` needs, so that work is not repeated; each with the parameters of its call
+    # Results of earlier steps, which `execute` need not compute again; each with the parameters of its call
     memo: dict[str, tuple[object, Any]] = field(default_factory=dict[str, tuple[object, Any]])
     progress: Progress = no_progress  # reports progress to the client (progress, total or `None`, message)
     signal: AbortSignal = field(default_factory=AbortSignal)  # set when the client cancels the call

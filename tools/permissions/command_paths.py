@@ -176,7 +176,7 @@ class CommandPaths:
 
     @cached_property
     def runs_private_hooks(self) -> bool:
-        """True if git may run hooks that the client's commands wrote: the command names a folder that only they see."""
+        """True if git may run hooks of earlier commands, because it is given a folder that only commands see."""
         return any(
             not contains(SCRATCH_NAME, named_path.path) or self._has_hooks(named_path.real_path)
             for named_path in self.named_paths
@@ -184,9 +184,9 @@ class CommandPaths:
         )
 
     def _has_hooks(self, folder: str) -> bool:
-        """Return whether a folder may contain hooks.
+        """Return whether git may run hooks that are in a folder.
 
-        A worktree whose repository is in the workspace does not, unless settings name other files.
+        It runs none if the folder is a worktree of a repository in the workspace, unless settings name other files.
         """
         top = work_tree_above(folder) or folder
         is_linked = is_inside(os.path.realpath(repository_of(top) or top), self._roots)

@@ -97,7 +97,7 @@ class PolicyRequest:
     is_sandboxed: bool  # whether every command that stays in the sandbox runs without consent
 
     def hidden_files(self, rules: Rules) -> HiddenFiles:
-        """Find the files that are now hidden from commands. In yolo mode, agent-ignore files hide none."""
+        """Find the files that are now hidden from commands. In yolo mode, agent-ignore files hide nothing."""
         hidden_files = self.scanner.scan(self.workspace, rules)
         if self.mode is not ApprovalMode.YOLO:
             return hidden_files
@@ -312,7 +312,7 @@ class _CommandPolicy:
                 continue
             question.writable[path] = None
             is_around = any(contains(path, root) for root in self._roots)
-            if not is_around:  # otherwise this would lift limits on the workspace's own files
+            if not is_around:  # consent to all of it would lift limits on the workspace's own files
                 self._ask_by_rules(question, NamedPath(path, path, "", may_be_written=True), "changes")
             if not self._is_allowed_path(path, Access.WRITE):
                 repository = f"the repository {shown_path(path)}, which is outside the workspace"
@@ -439,7 +439,7 @@ class _CommandPolicy:
                 reasons = reasons or [_RUNS_MORE]
             else:
                 grants = self._grants(self._unlisted_commands)
-            # Rules cover the outputs of the commands that they name, but not of the others.
+            # A rule covers the output of the commands that it names, but not that of other commands.
             unlisted_commands = set(self._unlisted_commands)
             listed_commands = (command for command in self._text.commands if command not in unlisted_commands)
             if not (self._writes_freely() or all(map(self._allowing_rule, listed_commands))):
@@ -613,7 +613,7 @@ class _CommandPolicy:
         return not self._text.doubt and all(map(self._reads, self._text.commands))
 
     def _reads(self, command: SimpleCommand) -> bool:
-        # A workspace may also be in `/tmp`. A command that changes its files does not count as one that only reads.
+        # A workspace may be in `/tmp`. A command that changes the workspace's files does not count as one that reads.
         is_inner = any(is_inside(word, self._roots) for word in command.words if word)
         return is_reader(command.words) or (
             self._has_bubblewrap and changes_scratch_alone(command.words) and not is_inner
@@ -676,7 +676,7 @@ class _CommandPolicy:
 
     @cached_property
     def _must_be_asked(self) -> bool:
-        """True if the caller requests something that only an answer gives: the network, or files that git obeys."""
+        """True if the caller requests what only an answer can give: the network, or writing git's own settings."""
         return self._needs is Needs.NETWORK or (self._needs is Needs.WRITE and self._is_git_alone)
 
     def _writes_freely(self) -> bool:

@@ -28,7 +28,8 @@ MAX_FOLDERS = 12  # maximum folders in which a command may work; if there are mo
 MAX_CHANGES = 30  # maximum `cd` commands to follow; after more, the current folder is unknown
 MAX_NESTED = 4  # maximum depth of nested command strings, such as `sh -c "sh -c '...'"`
 Words = tuple[str | None, ...]  # a word is `None` if its value is unknown
-# In the shape of a word: any text within this word (`"$x"`), or none, one or several words (`$x`)
+# Marks in the shape of a word: `ONE` stands for any text within the word (`"$x"`), `SEVERAL` for any number of words,
+# even none (`$x`)
 ONE, SEVERAL = "\0", "\1"
 
 # The option for a command string, such as `-lc` of a shell or `--command` of `su`
@@ -64,7 +65,7 @@ _DESCRIPTOR = re.compile(r"\d*-?")
 _NON_WORD_KINDS = frozenset(("variable_assignment", "file_redirect", "herestring_redirect", "heredoc_redirect"))
 _WILDCARD = re.compile(r"(?<!\\)[*?\[]")
 _HOME_OF_OTHERS = re.compile(r"~[^/]")  # another user's home, or the previous folder (`~-`)
-# An option of `xargs`, such as `-I{}`, which bash leaves as it is
+# An option of `xargs`, such as `-I{}`, in which bash does not expand the braces
 _PLACEHOLDER_OPTION = re.compile(r"-\w+\{\}", re.ASCII)
 _ESCAPED = re.compile(r"\\(.)", re.DOTALL)
 # The text from the first wildcard to the last one
@@ -73,21 +74,20 @@ _BRACES = re.compile(r"([\w./:@%+=-]*)\{([\w./:@%+=-]+(?:,[\w./:@%+=-]+)+)\}([\w
 _REPLACE_OPTION = re.compile(r"-[0rtx]*I(.*)", re.DOTALL)  # names the text that `xargs` replaces with its input
 _ESCAPED_IN_QUOTES = re.compile(r"\\([$`\"\\\n])")
 
-# Programs that run another program, named in their arguments. The values are options that take the next word as their
-# value
+# Programs that run the program named in their arguments, each with its options that take the next word as their value
 _WRAPPERS = {
     "env": "-u -C --unset --chdir", "timeout": "-s -k --signal --kill-after", "nice": "-n --adjustment",
     "nohup": "", "time": "-f -o", "stdbuf": "-i -o -e --input --output --error", "command": "", "exec": "-a",
     "builtin": "",
 }  # fmt: skip
-# The same for programs that `allow` rules do not see through, although other checks do
+# More such programs. Allow rules do not see through them, but other checks do
 _LOOSE_WRAPPERS = {
     "sudo": "-u -g -h -p -C -r -t -D -R -T", "doas": "-u -C",
     "xargs": "-I -n -P -L -d -a -s -E --max-args --max-procs --delimiter --arg-file --max-chars",
     "setsid": "", "ionice": "-c -n -p --class --classdata --pid", "chroot": "", "busybox": "", "watch": "-n",
     "flock": "-w -E",
 }  # fmt: skip
-# Their options without a value. After any other option, it is unclear which word is the program
+# The options of these programs that take no value. After any other option, it is unclear which word is the program
 _WRAPPER_FLAGS = {
     "env": "-i -0 -v --ignore-environment --null", "timeout": "-v --foreground --preserve-status --verbose",
     "nice": " ".join(f"-{digit}" for digit in range(10)), "time": "-p -v -a -q", "command": "-p -v -V", "exec": "-c -l",
@@ -95,11 +95,11 @@ _WRAPPER_FLAGS = {
     "xargs": "-0 -r -t -x --null --no-run-if-empty --verbose", "watch": "-b -c -d -e -g -t", "flock": "-n -s -x -u -o",
 }  # fmt: skip
 _CHDIR = re.compile(r"(?:-[0iv]*C|--chdir=?)(.*)", re.DOTALL)  # the option of `env` that changes the folder
-_OPERANDS = {"timeout": 1, "chroot": 1, "flock": 1}  # how many operands of its own the wrapper takes before the program
+_OPERANDS = {"timeout": 1, "chroot": 1, "flock": 1}  # how many operands come before the program
 _MAYBE_EMPTY = re.compile(rf"-\w+{ONE}+")  # an option whose attached value may be empty, as in `-f"$X"`
 _VARIABLE = re.compile(r"[A-Za-z_]\w*", re.ASCII)
 _SYSTEM_FOLDERS = ("", "/bin", "/usr/bin", "/usr/local/bin", "/sbin", "/usr/sbin")
-# The longest beginning of a line whose quotes are closed, without characters that may change how the rest is read
+# Matches the longest beginning of a line in which every quote is closed and no character changes how the rest is read
 _PLAIN_LINE = re.compile(r"""(?:[^'"\\$`#<(\[\n]|'[^']*'|"[^"\\$`]*")*""")
 _FIND_RUNS = frozenset(("-exec", "-execdir", "-ok", "-okdir"))
 # A program's name that cannot be the number or the signal that `timeout` takes as an operand or an option's value
@@ -112,7 +112,7 @@ _NO_OPERAND = re.compile(
 class SimpleCommand:
     source: str  # as written in the command
     words: Words  # the program's name and its arguments
-    # The current folder after earlier `cd` commands, relative to the working directory of the text; `None` if unknown
+    # The current folder if every earlier `cd` succeeded, relative to the working directory; `None` if unknown
     folder: str | None = ""
     known_words: tuple[str, ...] = ()  # like `words`, but an unknown word is replaced by its likely beginning and a NUL
     # Like `words`, but unknown parts are marked by `ONE` and `SEVERAL`, and simple braces are expanded (`{a,b}`)
@@ -233,7 +233,7 @@ def programs_run_by(words: Words, *, loosely: bool) -> Iterator[Words]:
         at, is_clear = _skip_options(current, name)
         operands_at = at
         at += _OPERANDS.get(name, 0)
-        # These programs take any word with an equals sign as an assignment, whatever its name.
+        # To these programs, any word with an equals sign is an assignment, even if no variable can have that name.
         while name in ("env", "sudo") and at < len(current) and "=" in (assignment := current[at] or ""):
             variable = assignment.partition("=")[0].removesuffix("+")
             is_clear = is_clear and _VARIABLE.fullmatch(variable) is not None
@@ -244,7 +244,7 @@ def programs_run_by(words: Words, *, loosely: bool) -> Iterator[Words]:
         is_clear = is_clear and not any(word is None or SEVERAL in word for word in current[:at])
         texts = [word or ONE for word in current]
         is_clear = is_clear and not (name == "env" and any(ONE in text for text in texts[:operands_at]))
-        # After an option that takes any value, an attached value that is empty makes the next word its value.
+        # If the value attached to an option turns out to be empty, the program takes the next word as the value.
         is_clear = is_clear and not (name in ("time", "exec") and any(map(_MAYBE_EMPTY.fullmatch, texts[:operands_at])))
         operands = "".join(texts[operands_at:at])
         if name == "timeout" and operands[:1] == ONE:  # it may be an option
@@ -260,13 +260,13 @@ def programs_run_by(words: Words, *, loosely: bool) -> Iterator[Words]:
 
 def _programs_of_find(words: Words) -> Iterator[Words]:
     """Yield the words after each option of `find` that runs a program, or that may be such an option."""
-    known = [word or ONE for word in words]
-    folders = dropwhile(lambda word: word in ("-H", "-L", "-P"), known[1:])
+    texts = [word or ONE for word in words]
+    folders = dropwhile(lambda word: word in ("-H", "-L", "-P"), texts[1:])
     starts = [*takewhile(lambda word: word[:1] not in ("-", "(", "!"), folders)] or ["."]
     # The path of each file that is found begins with the path of a folder to search in.
     start = commonprefix(starts)  # noqa: RUF071 - not a path, but what all paths of files begin with
-    start = "" if any(word.startswith(("-D", "-O", "-files0")) for word in known) else start
-    file = f"{start}{SEVERAL if '+' in known and not start else ONE}"
+    start = "" if any(word.startswith(("-D", "-O", "-files0")) for word in texts) else start
+    file = f"{start}{SEVERAL if '+' in texts and not start else ONE}"
     for at, word in enumerate(words):
         program = [inner and inner.replace("{}", file) for inner in words[at + 1 :]]
         if word is not None and SEVERAL in word:
@@ -298,7 +298,7 @@ def _skip_options(words: Words, wrapper: str) -> tuple[int, bool]:
         if word == "--":
             break
         takes_next_word = False
-        if word.startswith("--"):  # GNU programs also accept the beginning of a long option, which is not known here
+        if word.startswith("--"):  # GNU programs also accept abbreviated long options, which count as unknown
             option, equals, _ = word.partition("=")
             takes_next_word = option in value_options and not equals
             is_known = is_known and (option in value_options or word in flags)
@@ -324,7 +324,7 @@ class _Reader:
         self.result = CommandText()
         # Command strings for shells, to be parsed later, each with the folder in which it begins
         self.texts: list[tuple[str, str | None]] = []
-        self._folder = folder  # the current folder if every `cd` succeeds and counts for all that follows
+        self._folder = folder  # the current folder if every `cd` so far succeeded
         self._folders = dict.fromkeys(folders or (folder,))  # every folder that may be current in any part of the text
         self._changes = 0  # how many `cd` commands there are so far
         self._is_certain = not folders  # whether every `cd` so far was certain (see `_change_folder`)
@@ -456,7 +456,7 @@ class _Reader:
         *_, program_words = programs_run_by(words, loosely=False)  # also `cd` after `command` or `builtin`
         if program_words[:1] in (("cd",), ("pushd",)):
             target = program_words[1] if len(program_words) == 2 else None
-            # These variables decide to which folder `cd` changes, and so does an option.
+            # CDPATH, HOME and options can change where `cd` goes.
             if b"CDPATH" in self._source or (target and target[0] in ("~-+" if b"HOME" in self._source else "-+")):
                 target = None
             self._change_folder(target, is_certain=node.id in self._certain_ids and program_words == words)
@@ -634,7 +634,7 @@ def _shape(node: Node) -> str:
         case "string_content":
             return _unescaped(source, _ESCAPED_IN_QUOTES)
         case "word" if not source.startswith("~"):
-            # Words with a common beginning or end count as one: few rules name two of them in sequence.
+            # The files that match `a*` or `*z` count as one word, because few rules name two such files in sequence.
             text = _WILDCARDS.sub(SEVERAL if _WILDCARDS.fullmatch(source) else ONE, source)
             return _unescaped(text, _ESCAPED)
         case "word" if "\\" in source:
