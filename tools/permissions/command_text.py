@@ -268,13 +268,12 @@ def _programs_of_find(words: Words) -> Iterator[Words]:
     start = "" if any(word.startswith(("-D", "-O", "-files0")) for word in texts) else start
     file = f"{start}{SEVERAL if '+' in texts and not start else ONE}"
     for at, word in enumerate(words):
-        program = [inner and inner.replace("{}", file) for inner in words[at + 1 :]]
-        if word is not None and SEVERAL in word:
-            yield (SEVERAL, *program)
-        elif word in _FIND_RUNS or (
-            word and ONE in word and any(name.startswith(word.partition(ONE)[0]) for name in _FIND_RUNS)
-        ):
-            yield (*program,)
+        is_split = word is not None and SEVERAL in word
+        beginning = word.partition(ONE)[0] if word and ONE in word else None
+        is_maybe_option = beginning is not None and any(name.startswith(beginning) for name in _FIND_RUNS)
+        if is_split or word in _FIND_RUNS or is_maybe_option:
+            program = (inner and inner.replace("{}", file) for inner in words[at + 1 :])
+            yield (*((SEVERAL,) if is_split else ()), *program)
 
 
 def folders_of_env(words: Words) -> Iterator[str | None]:

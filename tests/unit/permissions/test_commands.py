@@ -8,9 +8,11 @@ import subprocess
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
+from time import process_time
 
 import pytest
 
+from tests.linear_time import ATTEMPTS, MAX_COST_RATIO
 from tests.tables import each_of
 from tests.unit.permissions.commands import abbreviation, judge, outcome
 from tools.contract.call_options import ApprovalMode
@@ -1043,6 +1045,17 @@ def test_rules_about_files_hold_for_literal_words_where_nothing_masks(project: P
     assert outcome(project, "cat .env", site=site, deny=["Read(.env)"]) == "X"
     assert outcome(project, "cat .en*", YOLO, site=site, deny=["Read(.env)"]) == "?o"
     assert outcome(project, "make", YOLO, site=site, deny=["Read(.env)"]) == "o"
+
+
+@pytest.mark.requirement("commands.bad_input")
+@each_of(("start", "part"), [("find . ", "x "), ("", "cd a;")])
+def test_commands_with_many_words_or_folders_are_judged_in_linear_time(project: Path, start: str, part: str) -> None:
+    def cost(length: int) -> float:
+        started_at = process_time()
+        judge(project, start + part * (length // len(part)))
+        return process_time() - started_at
+
+    assert any(cost(16_000) <= MAX_COST_RATIO * cost(1_600) for _ in range(ATTEMPTS))
 
 
 @pytest.mark.requirement("commands.bad_input")
