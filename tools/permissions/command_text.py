@@ -325,6 +325,9 @@ class _Reader:
         self.texts: list[tuple[str, str | None]] = []
         self._folder = folder  # the current folder if every `cd` so far succeeded
         self._folders = dict.fromkeys(folders or (folder,))  # every folder that may be current in any part of the text
+        self._used_folders = (
+            0  # how many of `_folders` matter to a command or redirection, because it follows their `cd`
+        )
         self._changes = 0  # how many `cd` commands there are so far
         self._is_certain = not folders  # whether every `cd` so far was certain (see `_change_folder`)
         self._certain_ids: set[int] = set()  # the ids of commands that only `&&` joins to all others
@@ -354,7 +357,8 @@ class _Reader:
             waiting += reversed(node.children)
         if any(command.program in SHELLS for command in self.result.commands):
             self.texts += bodies
-        self.result.folders = {} if self._is_certain else self._folders
+        used_folders = self._folders if self._has_loop else islice(self._folders, self._used_folders)
+        self.result.folders = {} if self._is_certain else dict.fromkeys(used_folders)
         self.result.source = self._source.decode("utf-8", "surrogatepass")
 
     def _doubt(self, reason: str) -> None:
@@ -414,6 +418,7 @@ class _Reader:
             # Blank the source only up to the target, because words after the target are arguments of the command.
             end = node.end_byte if target is None else target.end_byte
             self._source[node.start_byte : end] = b" " * (end - node.start_byte)
+        self._used_folders = len(self._folders)
         keeps = operator[0] == "<" or operator.endswith(">>")
         self.result.redirections.append(Redirection(is_output, keeps, path, self._folder))
         self.result.is_literal = self.result.is_literal and path is not None
@@ -452,6 +457,7 @@ class _Reader:
                         self.result.may_run_more = True
         shapes = tuple(shape for child in children for shape in _shapes(child))
         self.result.commands.append(SimpleCommand(_source(node), words, self._folder, known_words, shapes))
+        self._used_folders = len(self._folders)
         *_, program_words = programs_run_by(words, loosely=False)  # also `cd` after `command` or `builtin`
         if program_words[:1] in (("cd",), ("pushd",)):
             target = program_words[1] if len(program_words) == 2 else None
