@@ -411,7 +411,8 @@ class _CommandPolicy:
         if is_met or (self._uses_git and self._stores):
             reason = "it may read files that are hidden from commands, and no sandbox prevents that"
             question.add(reason, widens_access=True)
-        is_literal = self._text.is_literal and None not in self._text.folders
+        text = self._text
+        is_literal = text.is_literal and not text.may_run_more and None not in text.folders
         if (is_hiding or self._rules.are_about_files) and (is_landlock or not is_literal):
             reason = "without bubblewrap, file rules apply only to paths written out in the command"
             question.add(reason, widens_access=True)

@@ -331,6 +331,7 @@ class _Reader:
         self._changes = 0  # how many `cd` commands there are so far
         self._is_certain = not folders  # whether every `cd` so far was certain (see `_change_folder`)
         self._certain_ids: set[int] = set()  # the ids of commands that only `&&` joins to all others
+        self._has_shell = False  # whether a shell, which may run its input, is among the programs
         self._has_loop = False  # whether there is a loop, or a function, which may also be called `cd`
         # Arguments after redirections, keyed by the id of the command's node; `None` stands for a `-` argument
         self._words_after_redirection: dict[int, list[Node | None]] = {}
@@ -355,7 +356,7 @@ class _Reader:
             node = waiting.pop()
             self._visit(node, bodies)
             waiting += reversed(node.children)
-        if any(command.program in SHELLS for command in self.result.commands):
+        if self._has_shell:
             self.texts += bodies
         used_folders = self._folders if self._has_loop else islice(self._folders, self._used_folders)
         self.result.folders = {} if self._is_certain else dict.fromkeys(used_folders)
@@ -530,6 +531,7 @@ class _Reader:
         """Check the words of a shell builtin, or of a program that runs a command string."""
         if name in _OPAQUE_BUILTINS:
             self._doubt(f"'{name}' runs text as code or changes the meaning of names")
+        self._has_shell = self._has_shell or name in SHELLS
         text, arguments = "", words[1:]
         if name in SHELLS or name in _COMMAND_STRING_PROGRAMS:
             text = next(islice(dropwhile(lambda word: not _COMMAND_STRING_OPTION.fullmatch(word), words), 1, 2), "")
@@ -565,7 +567,7 @@ class _Reader:
         elif name == "watch":  # passes its arguments to a shell as one text
             runs_more = not all(map(is_known, words[_skip_options(words, name)[0] :]))
         else:
-            runs_more = name == "let"
+            runs_more = name == "let" or name in _OPAQUE_BUILTINS
         self.result.may_run_more = self.result.may_run_more or runs_more
         for word in arguments if name in _NAMING_BUILTINS or (name == "printf" and "-v" in words) else ():
             self._doubt_if_sensitive(word)
