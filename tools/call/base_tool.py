@@ -105,7 +105,7 @@ class ToolContext:
     progress: Progress = no_progress  # reports progress to the client (progress, total or `None`, message)
     signal: AbortSignal = field(default_factory=AbortSignal)  # set when the client cancels the call
     view: CommandView | None = None  # for a command: the chosen view of the machine
-    # Returns whether the client still uses these workspace folders; made in `Contexts.for_request` of the server
+    # Returns whether the client still uses these workspace folders; the server's `Contexts.for_request` creates it
     keeps_folders: Callable[[], bool] = lambda: True
     clock: Callable[[], float] = time.time  # seconds since the epoch
     rights: Rights = ALL_RIGHTS  # the rights of this request's token; a client may have several tokens

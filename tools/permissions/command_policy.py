@@ -434,7 +434,7 @@ class _CommandPolicy:
                 problem = effect if changing else "would run where it can change files"
                 name = first_words(command.words) or command.name or "a program whose name is not literal"
                 is_of_workspace = self._paths.is_of_workspace(command)
-                location = "" if is_of_workspace else ", and works outside the workspace or uses files in /tmp"
+                location = "" if is_of_workspace else ", and may work outside the workspace or use files in /tmp"
                 reasons.append(f"'{name}' {problem}{location}")
             if self._text.may_run_more:
                 reasons = reasons or [_RUNS_MORE]

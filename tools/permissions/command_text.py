@@ -46,7 +46,7 @@ _OPAQUE_BUILTINS = frozenset(("trap", "eval", "alias", "enable", "hash", "coproc
 _SENSITIVE_VARIABLE = re.compile(
     r"PATH|BASH_ENV|ENV|IFS|PS4|LD_\w*|GIT_\w*|NODE_OPTIONS|EDITOR|VISUAL|PYTHON(?!PATH$)\w*"
 )
-# Assignments with which programs such as `git commit` run no editor
+# Assignments that keep programs such as `git commit` from running an editor
 _NO_EDITOR = frozenset(("EDITOR=true", "EDITOR=:", "VISUAL=true", "VISUAL=:"))
 # Builtins that take variable names as arguments. Bash evaluates the index in such a name, and runs the command in
 # `a[$(command)]`
@@ -653,7 +653,7 @@ def _shape(node: Node) -> str:
 
 
 def with_input_of_xargs(shapes: tuple[str, ...]) -> tuple[str, ...]:
-    """Return the words of a command, with those that `xargs` adds at the end, or puts in place of `{}`."""
+    """Return the words of a command, including those that `xargs` adds at the end or puts in place of a placeholder."""
     at = next((at for at, word in enumerate(shapes) if basename(word) == "xargs"), None)
     if at is None:
         return shapes

@@ -157,7 +157,7 @@ def _stored_names(git: str, store: str, paths: Iterable[str]) -> set[str] | None
                 return None
     except (ChildFailedError, OSError):
         return None
-    # Git lists commits without a name, and top folders with an empty one.
+    # Git lists commits without a name, and top folders with an empty name.
     return {os.fsdecode(name) for line in b"".join(chunks).split(b"\n") if (name := line.partition(b" ")[2])}
 
 

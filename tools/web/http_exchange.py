@@ -151,7 +151,7 @@ async def _read_body(
                     return Truncation.SIZE
                 if len(body) > max(rules.free_bytes, unpacker.consumed * rules.max_ratio):
                     return Truncation.RATIO
-                # A small piece can decompress to a lot of data, or to nothing after a lot of work.
+                # A few raw bytes can decompress to a lot of data, or to nothing after a lot of work.
                 work += len(piece) + PIECE_WORK
                 if work >= TURN_BYTES:
                     work = 0
