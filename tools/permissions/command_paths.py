@@ -133,7 +133,7 @@ class CommandPaths:
         return [path for path in paths if path is not None and path != SCRATCH_NAME and contains(SCRATCH_NAME, path)]
 
     def is_of_workspace(self, command: SimpleCommand) -> bool:
-        """True if a rule can allow a simple command: it works only in the workspace, and nothing uses `/tmp`."""
+        """True if a rule can allow a command: it works only in the workspace, and nothing uses files in `/tmp`."""
         folders, starts = (".", *folders_of_env(command.words)), {command.folder, *self._text.folders}
         paths = [self.absolute(folder, start) for folder, start in product(folders, starts)]
         return not self.names_scratch and all(

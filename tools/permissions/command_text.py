@@ -480,8 +480,8 @@ class _Reader:
     def _change_folder(self, target: str | None, *, is_certain: bool) -> None:
         """Follow a `cd`. It is certain if nothing after it runs unless it succeeds."""
         self._changes += 1
-        # A repeated `cd ..` may lead to any folder above.
-        if self._changes > MAX_CHANGES or (target is not None and ".." in target and self._has_loop):
+        # A repeated `cd` to a relative path may lead to any folder.
+        if self._changes > MAX_CHANGES or (self._has_loop and target and target[0] not in "/~"):
             target = None
         self._is_certain = self._is_certain and is_certain and target is not None and not self._has_loop
         for start in (self._folder,) if self._is_certain else tuple(self._folders):

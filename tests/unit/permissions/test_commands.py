@@ -1112,6 +1112,7 @@ def test_a_command_that_is_too_large_or_too_deep_to_parse_is_asked_about(project
         ("cd ~/notes && cd ~/project/missing <<END || npm test\nEND", "?w"),
         ("(cd src); cd .. && npm test", "?w"),
         ("for i in 1 2; do npm test; cd src/../..; done", "?w"),
+        ("for i in 1 2; do npm test; cd ~/project; done", "w"),
         ("pushd ~/notes; pushd ~/project; popd; npm test", "?w"),
         ("command cd ~/notes; npm test", "?w+"),
         ("cd ~/notes && nice cd ~/project && npm test", "?w"),
