@@ -413,6 +413,17 @@ async def test_a_failed_connection_is_reported_with_its_cause(
                         check_message(answer)
 
 
+@pytest.mark.requirement("proxy.causes")
+async def test_a_server_whose_revision_is_set_and_that_fails_is_reported_with_its_error(
+    root: Path, tmp_path: Path
+) -> None:
+    with odd_server() as odd:
+        odd.unknown_status = 503
+        async with scene_with(tmp_path, root, entry_of(odd.url, protocol="2026-07-28")) as scene:
+            await scene.names()
+            assert "HTTP status 503" in scene.report()["problem"]
+
+
 @pytest.mark.requirement("proxy.environment")
 async def test_remote_servers_are_reached_through_the_proxies_of_the_environment(
     root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -23,7 +23,7 @@ from tools.shell.brokered_starter import BrokeredStarter
 if sys.platform == "win32":
     pytest.skip("not run: there is no broker on Windows", allow_module_level=True)
 
-from server.upstreams.wire.json_rpc_channel import MAX_TOGETHER, MESSAGE_BYTES, Inbox
+from server.upstreams.wire.json_rpc_channel import MAX_TOGETHER, MESSAGE_BYTES, Inbox, ProgramEnd
 from server.upstreams.wire.stdio_upstream import (
     LOG_LINES_PER_SECOND,
     StderrLog,
@@ -266,6 +266,15 @@ async def test_the_connection_ends_with_the_upstream_even_if_another_process_hol
         assert await words(streams) == ["last"]
         with pytest.raises(anyio.BrokenResourceError):
             await send_forever(streams)
+
+
+@pytest.mark.requirement("upstream.stdio.end")
+async def test_the_exit_code_is_known_even_if_another_process_holds_the_output(starter: BrokeredStarter) -> None:
+    ends: list[ProgramEnd] = []
+    with anyio.fail_after(CEILING):
+        async with stdio_streams("demo", bash("setsid sleep 600 & exit 3"), starter, ends.append) as streams:
+            assert await all_messages(streams) == []
+    assert [end.exit and end.exit.code for end in ends] == [3]
 
 
 @pytest.mark.requirement("upstream.stdio.end")

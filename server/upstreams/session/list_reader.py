@@ -111,7 +111,7 @@ class Offer:
     """The processed items of each list, keyed by name, so that an unchanged item is not processed again."""
     omissions: dict[str, list[str]] = field(default_factory=dict[str, list[str]])
     """Items, and parts of items, that were omitted from each list because clients could not read them."""
-    truncated: set[str] = field(default_factory=set[str])  # lists that exceeded `MAX_BYTES`
+    truncated: set[str] = field(default_factory=set[str])  # lists that exceeded `MAX_ITEMS` or `MAX_BYTES`
     stored: set[str] = field(default_factory=set[str])  # lists from the last run that the upstream has not sent yet
 
     def items(self, kind: OfferedKind) -> list[Json]:
@@ -127,8 +127,9 @@ class Offer:
             self.truncated.discard(kind.field)
         elif kind.field not in self.truncated:
             self.truncated.add(kind.field)
-            message = "upstream %s: %s is longer than %d bytes; %d items fit, and the others were dropped"
-            session.log.warning(message, session.alias, kind.method, MAX_BYTES, len(self.digests[kind.field]))
+            message = "upstream %s: %s has more than %d items or %d bytes; %d items fit, and the others were dropped"
+            count = len(self.digests[kind.field])
+            session.log.warning(message, session.alias, kind.method, MAX_ITEMS, MAX_BYTES, count)
 
 
 async def read_lists(
@@ -198,20 +199,20 @@ async def read_list(session: Lister, kind: OfferedKind, offer: Offer) -> list[Js
                 checked_item = previous_items.get(name)
                 if checked_item is None or checked_item.digest != digest:
                     checked_item = CheckedItem(digest, *(fitted(kind.item, item, encoded) if kind.item else (item, ())))
-                if len(items) >= MAX_ITEMS or name in items or has_passed_here(item):
+                if name in items or has_passed_here(item):
                     continue
             except Exception as error:  # noqa: BLE001 - an invalid item must not affect the others
                 reason = str(error) if isinstance(error, UnfitError) else "it cannot be read"
                 omissions.append(f"'{name}' ({reason})")
                 continue
-            if size + len(encoded) > MAX_BYTES:
+            if size + len(encoded) > MAX_BYTES or len(items) >= MAX_ITEMS:
                 is_truncated = True
                 continue
             size += len(encoded)
             items[name] = checked_item
             omissions += [f"{part} of '{name}'" for part in checked_item.removed_parts]
         next_cursor = page.get("nextCursor")
-        if not isinstance(next_cursor, str) or next_cursor in seen_cursors or is_truncated or len(items) >= MAX_ITEMS:
+        if not isinstance(next_cursor, str) or next_cursor in seen_cursors or is_truncated:
             break
         seen_cursors.add(next_cursor)
         params = {**params, "cursor": next_cursor}

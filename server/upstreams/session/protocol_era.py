@@ -126,6 +126,8 @@ async def negotiate(channel: JsonRpcChannel, choice: EraChoice, capabilities: Js
             if mutual is not None and attempt == 0:
                 version = mutual
                 continue
+            if choice.is_only and isinstance(error, UnusableAnswerError):
+                raise  # this error is more informative
             has_handshake = any(revision in HANDSHAKE_PROTOCOL_VERSIONS for revision in supported_versions)
             if choice.is_only or (supported_versions and not has_handshake):
                 raise IncompatibleError from None

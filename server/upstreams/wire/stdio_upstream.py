@@ -373,7 +373,7 @@ async def stdio_streams(
     finally:
         with anyio.CancelScope(shield=True):
             exit_status = None
-            if output.is_ended:
+            if output.is_ended or output.is_unwanted:  # the program exited, or closed its output or input
                 with anyio.move_on_after(ENDED_SECONDS):
                     exit_status = await process.wait()
             output.discard()
