@@ -127,7 +127,7 @@ class Offer:
             self.truncated.discard(kind.field)
         elif kind.field not in self.truncated:
             self.truncated.add(kind.field)
-            message = "upstream %s: %s has more than %d items or %d bytes; %d items fit, and the others were dropped"
+            message = "upstream %s: %s has more than %d items or %d bytes; %d fit, and the others were dropped"
             count = len(self.digests[kind.field])
             session.log.warning(message, session.alias, kind.method, MAX_ITEMS, MAX_BYTES, count)
 
