@@ -112,7 +112,7 @@ async def send_forever(streams: Streams) -> None:
 async def test_a_large_message_passes_both_ways(starter: BrokeredStarter) -> None:
     word = "wörd " * (4 * MB)
     async with (
-        speaking(UpstreamProgram("cat", (), None, ENVIRONMENT), starter) as streams,
+        speaking(UpstreamProgram("cat", (), "/", ENVIRONMENT), starter) as streams,
         anyio.create_task_group() as tasks,
     ):
         tasks.start_soon(streams[1].send, say(word))
@@ -340,7 +340,7 @@ async def test_a_flood_on_standard_error_blocks_nothing_and_is_counted(
 @pytest.mark.parametrize(
     ("command", "folder", "error"),
     [
-        ("no-such-program", None, FileNotFoundError),
+        ("no-such-program", "FOLDER", FileNotFoundError),
         ("./no-such-program", "FOLDER", FileNotFoundError),
         ("plain.txt", "FOLDER", PermissionError),
         ("./plain.txt", "FOLDER", PermissionError),
@@ -349,10 +349,10 @@ async def test_a_flood_on_standard_error_blocks_nothing_and_is_counted(
     ],
 )
 async def test_failed_starts_raise_different_errors_and_leave_no_descriptor(
-    command: str, folder: str | None, error: type[OSError], starter: BrokeredStarter, tmp_path: Path
+    command: str, folder: str, error: type[OSError], starter: BrokeredStarter, tmp_path: Path
 ) -> None:
     (tmp_path / "plain.txt").write_text("no program")
-    place = folder and folder.replace("FOLDER", str(tmp_path))
+    place = folder.replace("FOLDER", str(tmp_path))
     environment = {"PATH": f"{os.defpath}:{tmp_path}"}
     async with speaking(bash("exec cat"), starter):
         before = os.listdir("/proc/self/fd")

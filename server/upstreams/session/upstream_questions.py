@@ -200,7 +200,7 @@ class SessionQuestions:
         """
         if not self._options.is_shared:
             return self.calls
-        if len(self.calls) != 1 or self._channel.has_abandoned_beside(self.calls[0].exchange.client_key):
+        if len(self.calls) != 1 or self._channel.may_be_abandoned_by_others(self.calls[0].exchange.client_key):
             return []
         return self.calls
 

@@ -114,7 +114,8 @@ def has_passed_here(item: Mapping[str, Any]) -> bool:
 def listed_for(meta: Mapping[str, Any], items: Iterable[Mapping[str, Any]]) -> list[Json]:
     """Adapt a list to its receiver.
 
-    Another coretools-mcp server gets no items that passed through it or too many servers; others get no server ids.
+    Another coretools-mcp server gets no items that passed through it or through too many servers. Other clients get no
+    server ids.
     """
     client_chain = set(chain_of(meta))
     new_items: list[Json] = []
