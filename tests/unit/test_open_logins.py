@@ -14,17 +14,22 @@ import pytest
 from anyio.abc import TaskGroup
 
 from server.clients.client_request import Exchange
+from server.console import CommandFailure
+from server.console.login_commands import log_out
 from server.protocol.request_table import Outbound
 from server.settings import UpstreamSettings
+from server.settings.load import load_settings
 from server.settings.server_models import OAuthSettings
 from server.store.replica import lone_replica
 from server.upstreams.connections.connection import LoginNeededError
 from server.upstreams.connections.pool import LoginOptions, UpstreamPool
+from server.upstreams.login import upstream_login
 from server.upstreams.login.connect_pages import ConnectPages
 from server.upstreams.login.login_storage import FileLogins, TokenStore
 from server.upstreams.login.upstream_login import LOGIN_SECONDS, Login, LoginAttempt
 from server.upstreams.relay.login_questions import LoginQuestions
 from server.upstreams.wire.json_rpc_channel import LoginError
+from tests.harness import write_config
 from tests.pools import refuse_calls
 from tests.scripted_issuer import METADATA, ScriptedIssuer, scripted_issuer
 from tests.unit.test_token_store import LOGIN
@@ -211,3 +216,22 @@ async def test_no_login_is_opened_for_a_server_that_is_no_longer_in_the_settings
             with pytest.raises(LoginError, match="removed from the settings"):
                 await login.begin(tasks, None)
     assert not issuer.posts
+
+
+@pytest.mark.requirement("login.out")
+def test_a_logout_that_cannot_lock_the_login_does_not_end_it_and_says_so(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(upstream_login, "TURN_SECONDS", 0.0)
+    config = write_config(tmp_path, {"mcpServers": {LOGIN.alias: {"httpUrl": LOGIN.resource}}})
+    report = load_settings([str(config)], {}, {"XDG_STATE_HOME": str(tmp_path)})
+    assert report.state_folder is not None
+    files = TokenStore(report.state_folder)
+    files.write(LOGIN)
+    release = files.try_lock(LOGIN.resource, "")
+    assert release is not None
+    failure = pytest.RaisesExc(CommandFailure, match="still logged in to up: another process has been renewing")
+    with pytest.RaisesGroup(failure):
+        log_out(report, LOGIN.alias, "")
+    release()
+    assert files.read(LOGIN.resource, "") == LOGIN

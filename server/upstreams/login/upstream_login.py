@@ -81,6 +81,13 @@ class LoginStoreUnavailableError(LoginError):
         )
 
 
+class LoginBusyError(LoginError):
+    """Another process has locked the login for too long, so the login was not changed."""
+
+    def __init__(self) -> None:
+        super().__init__("another process has been renewing this login for too long")
+
+
 @dataclass(eq=False, slots=True)
 class LoginAttempt:
     request: AuthorizationRequest
@@ -542,8 +549,8 @@ class Login:
     async def end(self) -> bool:
         """Forget the login, even an unreadable one. Returns whether there was one.
 
-        Raises a `TokenStoreError` or `LoginStoreUnavailableError` if it stays. After any other `LoginError`, it is
-        forgotten here, but its tokens stay valid at the authorization server.
+        Raises a `TokenStoreError`, `LoginStoreUnavailableError` or `LoginBusyError` if the login stays. After any other
+        `LoginError`, the login is forgotten here, but its tokens stay valid at the authorization server.
         """
         async with self._lock():  # otherwise a concurrent renewal in another process would restore a token
             record = await self._read_usable()
@@ -558,6 +565,8 @@ class Login:
                 await self._claim_issuer(server, record)
             except LoginStoreUnavailableError:  # the login is already removed
                 raise LoginError("the store (store.url) became unavailable first") from None
+            except LoginBusyError as error:
+                raise LoginError(error.reason) from None
             await self._servers.revoke(server, client, OAuthToken.model_validate(record.token))
         return is_removed
 
@@ -610,7 +619,7 @@ class Login:
                 break
             if release is None:
                 if anyio.current_time() > deadline:
-                    raise LoginError("another process has been renewing this login for too long")
+                    raise LoginBusyError
                 await anyio.sleep(POLL_SECONDS)
         try:
             yield
