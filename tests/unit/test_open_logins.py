@@ -235,3 +235,15 @@ def test_a_logout_that_cannot_lock_the_login_does_not_end_it_and_says_so(
         log_out(report, LOGIN.alias, "")
     release()
     assert files.read(LOGIN.resource, "") == LOGIN
+
+
+@pytest.mark.requirement("login.store_keyring")
+async def test_the_error_about_a_login_in_another_storage_names_commands_with_all_needed_options(
+    tmp_path: Path,
+) -> None:
+    TokenStore(str(tmp_path)).write(replace(LOGIN, principal="ada"))
+    logins = FileLogins(TokenStore(str(tmp_path), "keyring"))
+    login = Login(logins, "renamed", LOGIN.resource, OAuthSettings(), "ada", 0, " --config /x.json")
+    arguments = "renamed --as ada --config /x.json"
+    with pytest.raises(LoginError, match=f"logout {arguments}, then log in with coretools-mcp login {arguments}"):
+        await login.header()

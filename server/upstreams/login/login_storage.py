@@ -39,7 +39,8 @@ MAX_BYTES = 8 << 20  # maximum size of a file, far more than a login needs
 _SUFFIX, _LOCK_SUFFIX, _ISSUER_SUFFIX = ".json", ".lock", ".issuer"
 _PUBLIC_TOKEN_FIELDS = ("token_type", "scope", "expires_in")  # a token's fields that are not secret
 _SECRET_CLIENT_FIELDS = ("client_secret", "registration_access_token")  # a registration's secret fields
-_NEW_LOGIN_HINT = "remove the login with coretools-mcp logout {0}, then log in with coretools-mcp login {0}"
+# `Login` replaces ALIAS with the arguments that these commands need
+NEW_LOGIN_HINT = "remove the login with coretools-mcp logout ALIAS, then log in with coretools-mcp login ALIAS"
 _FILE_HINT = 'or set proxy.tokenStorage to "file", and log in again'
 
 
@@ -313,9 +314,11 @@ class TokenStore:
         """Return the login in a file. Raises as `_read` does, and if its secrets are not where the settings say."""
         record = _read(folder, key)
         if record.storage != self.storage:
-            location, alias = {"file": "in a file", "keyring": "in the keyring"}[record.storage], record.login.alias
-            problem = f"The secrets of the login to {alias} are {location}, but proxy.tokenStorage is {self.storage}:"
-            raise TokenStoreError(f"{problem} change that setting, or {_NEW_LOGIN_HINT.format(alias)}.")
+            location = {"file": "in a file", "keyring": "in the keyring"}[record.storage]
+            raise TokenStoreError(
+                f"The secrets of the login to {record.login.alias} are {location}, but proxy.tokenStorage is "
+                f"{self.storage}: change that setting, or {NEW_LOGIN_HINT}."
+            )
         return record.login
 
 
@@ -385,7 +388,7 @@ def _read(folder: Folder, key: str) -> _Record:
 
 
 def _login_error(problem: str) -> TokenStoreError:
-    return TokenStoreError(f"A stored login {problem}: {_NEW_LOGIN_HINT.format('ALIAS')}.")
+    return TokenStoreError(f"A stored login {problem}: {NEW_LOGIN_HINT}.")
 
 
 def _folder_error(error: OSError) -> TokenStoreError:

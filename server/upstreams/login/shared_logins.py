@@ -22,6 +22,7 @@ from server.store.replica import Replica
 from server.store.sealing import MAX_TRIES, SealedRow, SealedRows, stored_dataclass
 from server.store.shared_store import ABSENT, StoreUnavailableError
 from server.upstreams.login.login_storage import (
+    NEW_LOGIN_HINT,
     LoginsUnavailableError,
     Release,
     StoredLogin,
@@ -242,8 +243,8 @@ class SharedLogins:
 def _login_in(row: SealedRow[StoredLogin]) -> StoredLogin:
     if row.value is None:
         raise TokenStoreError(
-            "A login in the store (store.url) cannot be decrypted with http.stateKeys, or is damaged: remove the login "
-            "with coretools-mcp logout ALIAS, then log in with coretools-mcp login ALIAS."
+            "A login in the store (store.url) cannot be decrypted with http.stateKeys, or is damaged: "
+            f"{NEW_LOGIN_HINT}."
         )
     return replace(row.value, version=row.version)
 
