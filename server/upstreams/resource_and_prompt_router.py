@@ -1,7 +1,7 @@
 """Routes clients' requests to upstreams: for resources, prompts, skills, tasks, completion and log levels.
 
 Tool calls take another path. The router is a middleware. It passes requests for this server's own items, and for
-unknown items, to the next handler.
+unknown prompts, to the next handler. An unknown URI is an error.
 """
 
 from __future__ import annotations
@@ -214,7 +214,7 @@ class ResourceAndPromptRouter:
         self.watching = Watching(self.relay, dependencies.bus)
 
     def start(self, tasks: TaskGroup, ctx: RequestContext | None) -> None:
-        """Start the upstreams. Call this only once. `ctx` is the client's request that triggers it, if any."""
+        """Start the upstreams. Call this only once. `ctx` is the client's request that led to the start, if any."""
         if self.pool.approvals is not None:
             tasks.start_soon(self.pool.approvals.follow, name="approvals")
         has_one_client = self._dependencies.served_over == "stdio"

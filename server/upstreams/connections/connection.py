@@ -60,9 +60,9 @@ logger = logging.getLogger(__name__)
 # Initial and maximum pause before retrying a lost or failed connection; doubles after each attempt
 FIRST_RETRY_SECONDS, LAST_RETRY_SECONDS = 1.0, 60.0
 
-CRASH_SECONDS = 10.0  # a connection that is lost this soon after its start counts as a crash
+CRASH_SECONDS = 10.0  # a connection that is lost this soon after the attempt to open it counts as a crash
 MAX_CRASHES = 3  # after this many crashes in a row, the pauses get longer and longer
-MAX_WARNINGS = 20  # warnings per upstream, until a connection lasts longer than `CRASH_SECONDS`
+MAX_WARNINGS = 20  # maximum number of warnings per upstream until a connection lasts longer than `CRASH_SECONDS`
 
 MAX_LIST_AGE_SECONDS = 60.0  # the maximum age of a list, if the upstream does not announce changes
 NEW_SESSION_LIST_AGE_SECONDS = 5.0  # the maximum age of a list when a client gets a new session
@@ -228,7 +228,7 @@ class Upstream:
         self.offer = Offer()
         self.era: Era | None = None  # the era of the latest connection
         self.known = anyio.Event()
-        """Set once the upstream's lists are known, or it is clear that the upstream cannot be reached."""
+        """Set once the upstream's lists are known, or its first connection attempt has failed."""
         self.tried = anyio.Event()  # like `known`, but set as soon as the tools are known
         # Set while the upstream is connected; also set when it is no longer used, so that waiting tasks continue
         self.connected = anyio.Event()
@@ -327,7 +327,7 @@ class Upstream:
     async def _connect(self, transport: Transport, seconds: float, audience: Audience, *, is_last: bool) -> bool:
         """Run one connection until it ends. Returns whether it was established.
 
-        A failed attempt is only a warning if no other transport follows (`is_last`).
+        A failed attempt is logged as a warning only if no other transport follows (`is_last`).
         """
         status = self.status
         status.change(UpstreamState.CONNECTING, status.problem)
@@ -516,7 +516,7 @@ class Upstream:
         self._change_noted.set()
 
     def session_began(self) -> None:
-        """Schedule a read of each list that is not recent: the upstream may have been restarted since the last one."""
+        """Schedule a read of each list that is not recent, because the upstream may have been restarted meanwhile."""
         for capability in sorted(self._last_reads):
             self._schedule_read(capability, NEW_SESSION_LIST_AGE_SECONDS)
 
@@ -605,7 +605,7 @@ class Upstream:
         return None if self.login is None else LoginNeededError(self.login)
 
     async def begin_session(self) -> None:
-        """Start a new listing session if needed, because the server has lost a session, and perhaps this one too."""
+        """After the server has lost a session, open a new listing session if the server has lost that one too."""
         if (listing := self.live_session) is not None:
             await listing.flush()
         await self.reconnect()

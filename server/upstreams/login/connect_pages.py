@@ -94,8 +94,8 @@ class ConnectPages:
     async def expect(self, redirect: Redirect, state: str) -> AsyncGenerator[Callable[[], str]]:
         """Accept one login, as `CallbackListener.expect` does.
 
-        Once a browser has continued from one address, the function returns a new one, because the person may no longer
-        have access to that browser.
+        Once a browser has continued from one address, the function returns a new address, because the person may no
+        longer have access to that browser.
         """
         login = self._states[state] = _OpenLogin(redirect)
 

@@ -133,7 +133,10 @@ class LoginAttempt:
 
 
 def login_store(replica: Replica, state_folder: str | None, storage: Literal["file", "keyring"]) -> LoginStore | None:
-    """Return the replica's shared storage, if it has a store and keys, else this machine's; `None` without a folder."""
+    """Return the storage that replicas share, if the replica has a store and keys; otherwise that on this machine.
+
+    Returns `None` if there is no state folder on this machine.
+    """
     if not replica.shares_secrets:
         return None if state_folder is None else FileLogins(TokenStore(state_folder, storage))
     from server.upstreams.login.shared_logins import SharedLogins  # noqa: PLC0415 - needed only with replicas
@@ -202,7 +205,7 @@ class Login:
         return key_of(self._resource, self.principal)
 
     async def header(self) -> str | None:
-        """Return the `Authorization` header; `None` without a token. Raises a `LoginError` if it cannot be used now."""
+        """Return the `Authorization` header; `None` without a token. Raises a `LoginError` if no token can be used now."""
         record = self._record
         if record is None or record.token is None:
             if not self._is_read or await self.has_changed():

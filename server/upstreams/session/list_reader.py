@@ -108,7 +108,7 @@ class Offer:
 
     lists: dict[str, list[Json]] = field(default_factory=dict[str, list[Json]])
     digests: dict[str, dict[str, CheckedItem]] = field(default_factory=dict[str, "dict[str, CheckedItem]"])
-    """The processed items of each list, keyed by name, so that an unchanged item is not processed again."""
+    """The processed items of each list, keyed by name or URI, so that an unchanged item is not processed again."""
     omissions: dict[str, list[str]] = field(default_factory=dict[str, list[str]])
     """Items, and parts of items, that were omitted from each list because clients could not read them."""
     truncated: set[str] = field(default_factory=set[str])  # lists that exceeded `MAX_ITEMS` or `MAX_BYTES`
@@ -242,7 +242,7 @@ def tool_with_visible_texts(definition: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def prompt_with_visible_texts(prompt: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a prompt with every character visible, except in its name and its arguments' names."""
+    """Return a prompt with every character of its titles and descriptions visible, also those of its arguments."""
     visible_prompt = _visible_item(prompt)
     if isinstance(arguments := visible_prompt.get("arguments"), list):
         visible_prompt["arguments"] = list(map(_visible_item, cast("list[dict[str, Any]]", arguments)))
@@ -250,7 +250,7 @@ def prompt_with_visible_texts(prompt: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def resource_with_visible_texts(resource: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a resource or template with every character visible, except in its URI, by which requests identify it."""
+    """Return a resource or template with every character of its name, title and description visible."""
     visible_resource = _visible_item(resource)
     visible_resource["name"] = visible_line(visible_resource["name"])
     return visible_resource
@@ -265,7 +265,7 @@ def _visible_item(item: Mapping[str, Any], visible_title: Callable[[str], str] =
 
 
 def with_visible_form(schema: Any) -> Any:
-    """Return a form's schema with every character visible, except in the names of fields and in choices."""
+    """Return a form's schema with every character visible, except in the names of fields and the values of choices."""
     visible_schema = _visible_schema(schema, MAX_DEPTH)
     # Copy the fields, because `_visible_schema` may return objects from the upstream's message, which must not change.
     fields_by_name = dict(as_mapping(as_mapping(visible_schema).get("properties")))

@@ -69,8 +69,8 @@ class EraChoice:
 def era_choice_for(protocol: Literal["auto", "legacy", "2026-07-28"], *, client_is_modern: bool) -> EraChoice:
     """Choose the operator's era if one is configured, otherwise the client's.
 
-    A server that supports both may have fewer features in one (questions during a call, log messages); a client gets
-    the most if its own revision is used end to end.
+    A server that supports both eras may have fewer features in one of them (questions during a call, log messages). A
+    client gets most features if its own era is used with the server too.
     """
     if protocol == "auto":
         return EraChoice(client_is_modern)
@@ -186,7 +186,7 @@ def envelope(version: str, capabilities: Json) -> Json:
 
 
 def headers_of(era: Era, method: str, params: Mapping[str, Any]) -> dict[str, str]:
-    """Return the HTTP headers for a request; other transports ignore them."""
+    """Return the headers that a request needs over Streamable HTTP."""
     headers = {"mcp-protocol-version": era.version}
     if era.is_modern:
         headers["mcp-method"] = method

@@ -376,7 +376,7 @@ NO_ANSWER: Json = {}  # marks a refusal that the protocol can only express as an
 
 
 def refusal_of(method: str, folders: Iterable[str] = ()) -> Json:
-    """Return the answer to an upstream if nobody can be asked; to `roots/list`, it has `folders` as the roots."""
+    """Return the answer to an upstream if nobody can be asked. For `roots/list`, it contains `folders` as roots."""
     if method == "elicitation/create":
         return {"action": "cancel"}
     if method != "roots/list":
@@ -418,9 +418,9 @@ def _without_id(params: Json) -> Json:
 def round_of(options: SessionOptions, requests: Any, exchange: Exchange) -> tuple[Json, dict[str, Json]]:
     """Split the `inputRequests` of a 2026-07-28 upstream into questions for the client, and refused questions.
 
-    Returns the labelled questions, keyed as the client will see them, and the state that `next_round` needs. In it,
-    `refused` maps the upstream's key of each refused question to the answer for the upstream (the session's folders for
-    roots), and `keys` maps each key that was changed for the client to the upstream's key.
+    Returns the labelled questions, keyed as the client will see them, and the state that `next_round` needs. In the
+    state, `refused` maps the upstream's key of each refused question to the answer for the upstream (the session's
+    folders for roots), and `keys` maps each key that was changed for the client to the upstream's key.
     """
     requests_by_key = as_mapping(requests)
     questions: Json = {}
