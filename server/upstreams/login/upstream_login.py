@@ -205,7 +205,7 @@ class Login:
         return key_of(self._resource, self.principal)
 
     async def header(self) -> str | None:
-        """Return the `Authorization` header; `None` without a token. Raises a `LoginError` if no token can be used now."""
+        """Return the `Authorization` header; `None` without a token. Raises a `LoginError` if the login is unusable."""
         record = self._record
         if record is None or record.token is None:
             if not self._is_read or await self.has_changed():
