@@ -87,7 +87,7 @@ class UpstreamState(StrEnum):
     LEFT_OUT = "left out"
 
 
-WAYS_TO_AUTHENTICATE = 'Put a token into its headers (for example "Authorization": "Bearer ${TOKEN}").'
+WAYS_TO_AUTHENTICATE = 'Put a token into the headers of its entry (for example "Authorization": "Bearer ${TOKEN}").'
 NO_WORKSPACE = "no workspace is known for it. Set one with --workspace or workspace.roots, or give its entry a cwd"
 LOGIN_TOOL = "login"  # published for a server that lists nothing before a login
 LOGIN_CHECK_SECONDS = 1.0  # how often to check whether somebody has logged in with `coretools-mcp login`

@@ -337,7 +337,7 @@ class Login:
         on_wait: Callable[[str], object] = lambda _: None,
         readable_name: str = "",
     ) -> LoginAttempt | None:
-        """Open a login for a person. Returns `None` if another process has logged in, so that `old_header` is outdated.
+        """Open a login for a person. Returns `None` if another process has logged in, so `old_header` is outdated.
 
         While another process uses the same port for a login, this method waits and calls `on_wait` with the reason.
         `readable_name` is the principal's display name. Raises a `LoginError` if the login cannot be opened.
@@ -494,7 +494,7 @@ class Login:
         if expected is not None and not is_same_issuer(server.issuer, expected):
             raise LoginError(
                 f"the authorization server {visible_line(server.issuer)} cannot be used, because the login belongs to "
-                f"{visible_line(expected)}. If that one has moved, set oauth.issuer to the new one, and log in again"
+                f"{visible_line(expected)}. If the latter has moved, set oauth.issuer to its new address, and log in again"
             )
 
     async def _keep_issuer(self, client_id: str, issuer: str) -> None:

@@ -146,7 +146,7 @@ class LiveQuestion:
 
     method: str
     calls: list[InFlightCall]  # the calls that may have caused the question; empty if it was asked outside of calls
-    is_void: bool = False  # whether all of these calls are over, so that an answer is no longer valid
+    is_void: bool = False  # whether all of these calls are over, so an answer is no longer valid
     scope: anyio.CancelScope = field(default_factory=anyio.CancelScope)
     is_settled: anyio.Event = field(default_factory=anyio.Event)
 

@@ -48,9 +48,8 @@ MAX_EVENTS, MAX_EVENT_BYTES = 1_000, 4 << 20
 NEVER_CANCELLED = frozenset({"initialize", "server/discover"})  # the specification forbids cancelling them
 CANCEL_SECONDS = 1.0  # how long to try to send a cancellation notification to an upstream that does not read
 ABANDONED_SECONDS = 120.0  # after this long, an abandoned and unanswered request counts as done
-MAX_ABANDONED = (
-    1_000  # maximum number of abandoned requests whose clients are remembered; further ones may be any client's
-)
+# Maximum number of abandoned requests whose clients are remembered; further requests may be any client's
+MAX_ABANDONED = 1_000
 
 
 class RelayError(Exception):

@@ -2,7 +2,7 @@
 
 Each running coretools-mcp server has a random id. The server sends it in the `_meta` of requests to upstreams and of
 lists to other coretools-mcp servers. List items carry the ids of the coretools-mcp servers that they came through. An
-item is not listed again to a server that it came through, so that lists stop growing even in a loop of servers.
+item is not listed again to a server that it came through, so lists stop growing even in a loop of servers.
 """
 
 from __future__ import annotations
