@@ -494,7 +494,7 @@ class Login:
         if expected is not None and not is_same_issuer(server.issuer, expected):
             raise LoginError(
                 f"the authorization server {visible_line(server.issuer)} cannot be used, because the login belongs to "
-                f"{visible_line(expected)}. If the latter has moved, set oauth.issuer to the new issuer, and log in again"
+                f"{visible_line(expected)}. If the latter has moved, set oauth.issuer to the new one, and log in again"
             )
 
     async def _keep_issuer(self, client_id: str, issuer: str) -> None:

@@ -141,7 +141,7 @@ class CarefulTransport(httpx2.AsyncBaseTransport):
                 raise RefusedError(reason) from None  # the server exists, and may respond to other requests
             self.unreachable = reason
             self.on_doubt()
-            raise RefusedError(f"it could not be reached: {self.unreachable}", HTTPStatus.BAD_GATEWAY) from None
+            raise RefusedError(f"it could not be reached: {reason}", HTTPStatus.BAD_GATEWAY) from None
         status, stream = response.status_code, response.stream
         response.extensions[SECRETS] = self.secrets
         self.unreachable, self.challenge = "", None
@@ -231,7 +231,8 @@ class CarefulTransport(httpx2.AsyncBaseTransport):
                 name, content, secrets = "error", message.error, self.secrets
             case Response():
                 name, content = "result", message.result
-                secrets = self.secrets if content.get("isError") else self._tokens
+                if content.get("isError"):
+                    secrets = self.secrets
             case Request() | Notification():
                 name, content = "params", message.params
         if content is None or (secrets is self._tokens and self._login is None):
