@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import logging
+import os
 import sys
 from pathlib import Path
 
@@ -97,6 +99,21 @@ async def test_a_failure_is_a_warning_when_it_is_new(
         failure_text = "upstream bad is not available: it ended or did not answer during the connection attempt"
         assert warnings() == [missing, failure_text]
         tasks.cancel_scope.cancel()
+
+
+@pytest.mark.requirement("proxy.status")
+async def test_a_program_that_cannot_be_executed_is_reported_with_the_error_of_the_system(tmp_path: Path) -> None:
+    program = tmp_path / "program"
+    program.write_text("neither a script nor a binary\n")
+    program.chmod(0o755)
+    pool = quiet_pool({"bad": UpstreamSettings(command=str(program), cwd=str(tmp_path))})
+    (bad,) = pool.upstreams
+    async with anyio.create_task_group() as tasks:
+        pool.start(tasks, ONE_CLIENT)
+        with anyio.fail_after(60):
+            await bad.known.wait()
+        tasks.cancel_scope.cancel()
+    assert bad.status.last_error == f"the connection failed: {os.strerror(errno.ENOEXEC)}"
 
 
 @pytest.mark.requirement("upstream.errors")

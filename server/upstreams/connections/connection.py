@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import logging
 import math
+import os
 import time
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field, replace
@@ -139,6 +140,9 @@ def failure_of(error: BaseException) -> tuple[UpstreamState, str]:
         return UpstreamState.NEEDS_AUTHENTICATION, challenge.description
     if isinstance(error, RelayError):
         return UpstreamState.FAILED, why_failed(error)
+    # The numbers of some other subclasses, such as TLS errors, are not those of the operating system.
+    if type(error) in (OSError, BlockingIOError) and isinstance(error, OSError) and error.errno:
+        return UpstreamState.FAILED, f"the connection failed: {os.strerror(error.errno)}"
     logger.warning("a connection to an upstream failed (%s)", type(error).__name__)
     return UpstreamState.FAILED, "the connection failed; the log has the error"
 
