@@ -424,6 +424,24 @@ async def test_a_server_whose_revision_is_set_and_that_fails_is_reported_with_it
             assert "HTTP status 503" in scene.report()["problem"]
 
 
+@pytest.mark.requirement("proxy.causes")
+async def test_a_plain_url_needs_a_login_or_reports_its_error_even_if_the_server_has_no_sse(
+    root: Path, tmp_path: Path
+) -> None:
+    reports: list[tuple[str, str]] = []
+    with odd_server() as odd:
+        for status in (401, 503):
+            odd.override = lambda _message, _headers, status=status: (status, {}, b"")
+            async with scene_with(tmp_path, root, {"url": odd.url, **PATIENT}) as scene:
+                await scene.names()
+                reports.append((scene.report()["state"], scene.report()["problem"]))
+    over_http, over_sse = (f"it gave no usable answer: it answered with HTTP status {status}" for status in (503, 405))
+    assert reports == [
+        ("needs authentication", "it requires a token or a login: HTTP status 401"),
+        ("failed", f"{over_http}; over SSE, {over_sse}"),
+    ]
+
+
 @pytest.mark.requirement("proxy.environment")
 async def test_remote_servers_are_reached_through_the_proxies_of_the_environment(
     root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

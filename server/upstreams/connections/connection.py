@@ -278,9 +278,19 @@ class Upstream:
             # shortens the pause.
             self._retry_requested = anyio.Event()
             began = anyio.current_time()
+            first_failure: UpstreamStatus | None = None
             for transport in transports:
                 seconds = self.entry.connect_timeout / 1000 / len(transports)
-                if await self._connect(transport, seconds, audience, is_last=transport is transports[-1]):
+                is_established = await self._connect(transport, seconds, audience)
+                if not is_established and transport is not transports[-1]:
+                    first_failure = replace(self.status)
+                    problem = first_failure.problem
+                    self.log.info("upstream %s does not answer over %s: %s", self.alias, transport.name, problem)
+                    continue
+                if not is_established and first_failure is not None:
+                    self._add_first_failure(first_failure, transport)
+                self.warn_once("is not available", self.status.problem)
+                if is_established:
                     transports, pause = [transport], FIRST_RETRY_SECONDS
                     is_refused = self.status.state is UpstreamState.NEEDS_AUTHENTICATION
                     is_crash = anyio.current_time() - began < CRASH_SECONDS and not is_refused
@@ -328,11 +338,19 @@ class Upstream:
     def _program_ended(self, end: ProgramEnd) -> None:
         self.status.program_end = end
 
-    async def _connect(self, transport: Transport, seconds: float, audience: Audience, *, is_last: bool) -> bool:
-        """Run one connection until it ends. Returns whether it was established.
+    def _add_first_failure(self, first: UpstreamStatus, transport: Transport) -> None:
+        """After `transport` has failed, report the failure of the first transport too, or only that if it says more."""
+        status = self.status
+        if status.state is not UpstreamState.FAILED:
+            return
+        if first.state is not UpstreamState.FAILED:  # a login is needed, or the server is this one
+            status.challenge = first.challenge
+            status.change(first.state, first.problem)
+        elif first.problem != status.problem:
+            status.change(status.state, f"{first.problem}; over {transport.name.upper()}, {status.problem}")
 
-        A failed attempt is logged as a warning only if no other transport follows (`is_last`).
-        """
+    async def _connect(self, transport: Transport, seconds: float, audience: Audience) -> bool:
+        """Run one connection until it ends. Returns whether it was established."""
         status = self.status
         status.change(UpstreamState.CONNECTING, status.problem)
         is_established = is_forgotten = False
@@ -360,8 +378,7 @@ class Upstream:
                     scope.deadline = float("inf")
                     status.connect_ms = round((time.perf_counter() - began) * 1000, 1)
                     self.transport, self.session, self.era = transport, session, session.era
-                    is_modern = session.era.is_modern
-                    self.change_stream = ChangeStream(session) if is_modern else None
+                    self.change_stream = ChangeStream(session) if session.era.is_modern else None
                     await self._read_all_lists(session)
                     is_established = True
                     self.connected.set()
@@ -391,10 +408,6 @@ class Upstream:
         finally:
             self.session, self.change_stream, self._was_forgotten = None, None, is_forgotten
         status.change(state, reason)
-        if is_last or is_established:
-            self.warn_once("is not available", reason)
-        else:
-            self.log.info("upstream %s does not answer over %s: %s", self.alias, transport.name, reason)
         return is_established
 
     async def _read_all_lists(self, session: UpstreamSession) -> None:
