@@ -16,6 +16,7 @@ from server.upstreams.connections import connection
 from server.upstreams.connections.connection import UpstreamState
 from server.upstreams.connections.pool import UpstreamPool
 from server.upstreams.connections.tool_owner import owner_of
+from server.upstreams.session import protocol_era
 from tests.harness import PEERS
 from tests.pools import ONE_CLIENT, quiet_pool, refuse_calls
 from tools.builtin.all_tools import builtin_tools
@@ -41,6 +42,13 @@ for line in sys.stdin:
         print(json.dumps({"jsonrpc": "2.0", "id": request["id"], "result": result}), flush=True)
 """
 """A server whose answers repeat the `_meta` of the request, so that each client takes the server for itself."""
+
+REFUSAL = """
+import json, sys
+
+error = {"code": -32603, "message": "API_KEY is not set"}
+print(json.dumps({"jsonrpc": "2.0", "id": json.loads(sys.stdin.readline())["id"], "error": error}), flush=True)
+"""
 
 
 def pool_of(*aliases: str) -> UpstreamPool:
@@ -114,6 +122,22 @@ async def test_a_program_that_cannot_be_executed_is_reported_with_the_error_of_t
             await bad.known.wait()
         tasks.cancel_scope.cancel()
     assert bad.status.last_error == f"the connection failed: {os.strerror(errno.ENOEXEC)}"
+
+
+@pytest.mark.requirement("proxy.status")
+@pytest.mark.parametrize("ending", ["", "sys.stdin.read()"], ids=["exits", "answers nothing else"])
+async def test_the_error_with_which_a_server_refuses_the_handshake_is_reported(
+    ending: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(protocol_era, "PROBE_SECONDS", 0.1)
+    pool = quiet_pool({"bad": UpstreamSettings(command=sys.executable, args=("-c", REFUSAL + ending))})
+    (bad,) = pool.upstreams
+    async with anyio.create_task_group() as tasks:
+        pool.start(tasks, ONE_CLIENT)
+        with anyio.fail_after(60):
+            await bad.known.wait()
+        tasks.cancel_scope.cancel()
+    assert bad.status.last_error == "it answered initialize with error -32603: API_KEY is not set"
 
 
 @pytest.mark.requirement("upstream.errors")

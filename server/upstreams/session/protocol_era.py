@@ -27,8 +27,8 @@ from server.protocol.revisions import (
 from server.upstreams.wire.json_rpc_channel import JsonRpcChannel, RelayError, UnusableAnswerError, UpstreamError
 from server.upstreams.wire.origin_meta import OF_THIS_SERVER
 
-# How long `server/discover` may take before the handshake is tried (the SDK's value). The time is limited because some
-# servers do not respond to unknown methods.
+# How long `server/discover` may take if the handshake can be tried next, or was refused (the SDK's value). The time is
+# limited because some servers do not respond to unknown methods.
 PROBE_SECONDS = 10.0
 _TREATED_AS = {"2024-10-07": "2024-11-05"}  # maps an older revision to the known revision that it is treated as
 
@@ -112,8 +112,9 @@ async def negotiate(channel: JsonRpcChannel, choice: EraChoice, capabilities: Js
                 raise
             refusal = error
         try:
-            return await _discover(channel, _common_version(_supported_versions(refusal)) or version, capabilities)
-        except (UpstreamError, UnusableAnswerError):
+            with anyio.fail_after(PROBE_SECONDS):
+                return await _discover(channel, _common_version(_supported_versions(refusal)) or version, capabilities)
+        except (RelayError, TimeoutError):
             raise refusal from None  # the first error is more informative than one about the other era
     # Try `server/discover`, and fall back to the handshake.
     for attempt in range(2):
