@@ -606,7 +606,7 @@ class Login:
 
     @asynccontextmanager
     async def _lock(self, owner: str | None = None) -> AsyncGenerator[None]:
-        """Keep other processes from renewing this login, or from what they lock under the same `owner`."""
+        """Keep other processes from renewing this login or, with `owner`, from other work under this owner's lock."""
         owner = self.principal if owner is None else owner
         deadline = anyio.current_time() + TURN_SECONDS
         release: Release | None = None

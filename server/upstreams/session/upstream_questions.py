@@ -115,7 +115,7 @@ class SessionOptions:
 
 @dataclass(eq=False, slots=True)
 class InFlightCall:
-    """A call in progress. While suspended, its client has a question to answer, and no client request waits for it."""
+    """A call in progress. While the call is suspended, its client answers a question, and no request waits for it."""
 
     pending: PendingRequest
     exchange: Exchange

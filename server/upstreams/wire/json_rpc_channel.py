@@ -187,7 +187,7 @@ def unusable(
 
 @dataclass(frozen=True, slots=True)
 class ProgramEnd:
-    exit: ExitStatus | None  # `None` if this server stopped it
+    exit: ExitStatus | None  # `None` if this server stopped the program
     last_lines: tuple[str, ...]  # the last lines of the program's output that were not messages
 
 
