@@ -29,6 +29,7 @@ from server.upstreams.login.login_storage import FileLogins, TokenStore
 from server.upstreams.login.upstream_login import LOGIN_SECONDS, Login, LoginAttempt
 from server.upstreams.relay.login_questions import LoginQuestions
 from server.upstreams.wire.json_rpc_channel import LoginError
+from tests.background_servers import free_port
 from tests.harness import write_config
 from tests.pools import refuse_calls
 from tests.scripted_issuer import METADATA, ScriptedIssuer, scripted_issuer
@@ -121,6 +122,22 @@ async def test_no_login_is_opened_if_another_process_has_logged_in_meanwhile(
             assert [await login.begin(tasks, None), await login.begin(tasks, None)] == [None, None]
     assert await login.header() == "Bearer made-elsewhere"
     assert not issuer.posts
+
+
+@pytest.mark.requirement("login.processes")
+async def test_logins_that_begin_at_the_same_time_in_one_process_do_not_wait_for_each_other(
+    issuer: ScriptedIssuer, tmp_path: Path
+) -> None:
+    logins = FileLogins(TokenStore(str(tmp_path)))
+    port, reasons_to_wait = free_port(), list[str]()
+    with anyio.fail_after(CEILING):
+        async with anyio.create_task_group() as tasks:
+            async with anyio.create_task_group() as beginnings:
+                for number in range(3):
+                    login = Login(logins, f"up{number}", f"{issuer.base}/mcp{number}", OAuthSettings(), "", port)
+                    beginnings.start_soon(login.begin, tasks, None, reasons_to_wait.append)
+            tasks.cancel_scope.cancel()
+    assert reasons_to_wait == []
 
 
 @pytest.mark.requirement("login.live")

@@ -100,21 +100,23 @@ class CallbackListener:
 
         Raises a `PortTakenError` if another process listens on the port.
         """
+        listening_socket: socket.socket | None = None
         listener = cls._open.get(port)
         if listener is None:
-            listener = cls(port)
             try:
-                with anyio.CancelScope(shield=True):  # otherwise a started server might never be closed
-                    listener._server = await asyncio.start_server(
-                        listener._answer, sock=_listening_socket(port), limit=REQUEST_BYTES
-                    )
+                listening_socket = _listening_socket(port)
             except OSError as error:
                 if error.errno not in (errno.EADDRINUSE, errno.EACCES):
                     raise
                 raise PortTakenError(await _logins_at(port)) from None
-            cls._open[port] = listener
+            listener = cls._open[port] = cls(port)  # before any other task runs, so that other logins share it
         listener._users += 1
         try:
+            if listening_socket is not None:
+                with anyio.CancelScope(shield=True):  # otherwise a started server might never be closed
+                    listener._server = await asyncio.start_server(
+                        listener._answer, sock=listening_socket, limit=REQUEST_BYTES
+                    )
             yield listener
         finally:
             listener._users -= 1
