@@ -355,8 +355,8 @@ class Login:
                     if error.logins is None:
                         raise LoginError(
                             f"the port {self._port}, which the browser's redirect needs, is in use by another "
-                            "program: stop that program, or set another port with oauth.callbackPort or "
-                            "proxy.loginPort"
+                            "program, or this user may not listen on it: free the port, or set another one with "
+                            "oauth.callbackPort or proxy.loginPort"
                         ) from None
                     which_login = "this" if self.digest in error.logins else "another"
                     on_wait(f"{which_login} login is open in another process; waiting until that login is completed")
