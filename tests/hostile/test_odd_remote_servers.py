@@ -59,6 +59,18 @@ async def test_a_call_in_a_session_that_the_server_has_lost_is_sent_again_in_a_n
 
 
 @pytest.mark.requirement("proxy.sessions.lost")
+async def test_a_lost_session_is_noticed_even_if_a_header_contains_the_name_of_this_server(
+    root: Path, tmp_path: Path
+) -> None:
+    with odd_server() as odd:
+        entry = entry_of(f"{odd.url}?mark=unusable", headers={"X-Client": "coretools-mcp"})
+        async with scene_with(tmp_path, root, entry) as scene:
+            await scene.names()
+            odd.session = "another"
+            assert await scene.call(text="after") == "after"
+
+
+@pytest.mark.requirement("proxy.sessions.lost")
 async def test_a_call_that_is_refused_alone_is_not_sent_again(root: Path, tmp_path: Path) -> None:
     with odd_server() as odd:
         odd.override = lambda message, _: (400, {}, b"bad arguments") if message["method"] == "tools/call" else None

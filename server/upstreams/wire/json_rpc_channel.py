@@ -174,7 +174,8 @@ class ConnectionLostError(RelayError):
     """The connection is closed, so there will be no response."""
 
 
-_UNUSABLE = f"coretools-mcp/unusable-{secrets.token_hex(8)}"  # marks errors that this process creates
+# Marks errors that this process creates. It contains no words, because a word in a header could be hidden as a secret
+_UNUSABLE = secrets.token_hex(16)
 
 
 def unusable(
