@@ -70,6 +70,16 @@ async def test_a_lost_session_is_noticed_even_if_a_header_contains_the_name_of_t
             assert await scene.call(text="after") == "after"
 
 
+@pytest.mark.requirement("proxy.causes")
+async def test_an_error_is_reported_even_if_a_header_contains_the_name_of_a_field(root: Path, tmp_path: Path) -> None:
+    with odd_server() as odd:
+        odd.override = lambda message, _: (500, {}, b"down") if message["method"] == "tools/call" else None
+        entry = entry_of(odd.url, headers={"X-Kind": "message"}, timeout=5_000)
+        async with scene_with(tmp_path, root, entry) as scene:
+            await scene.names()
+            assert 'HTTP status 500, with the [hidden] "down"' in await scene.call()
+
+
 @pytest.mark.requirement("proxy.sessions.lost")
 async def test_a_call_that_is_refused_alone_is_not_sent_again(root: Path, tmp_path: Path) -> None:
     with odd_server() as odd:

@@ -61,6 +61,8 @@ MAX_CHALLENGES = 8  # maximum number of schemes in a stored challenge
 CHALLENGE_CHARS = 8_192  # maximum number of characters per scheme
 LEAVING_SECONDS = 1.0  # time limit for ending a session at the server
 
+# Fields of errors and results that keep their names, even if a header has such a name as its value
+_FIELDS = frozenset({"message", "content", "structuredContent", "isError"})
 _CHALLENGE_STATUSES = frozenset({HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN})
 _SESSION, _VERSION = "mcp-session-id", "mcp-protocol-version"
 _EVENTS = "text/event-stream"
@@ -242,7 +244,11 @@ class CarefulTransport(httpx2.AsyncBaseTransport):
             return message
         if isinstance(message, Response | ErrorResponse) and secrets is self.secrets and len(encoded) > ERROR_BYTES:
             return unusable(message.id or 0, "its error is too long and contains a secret")
-        return message._replace(**{name: secrets.hide_within(content)})
+        fields = content.items()
+        new_content = {
+            key if key in _FIELDS else secrets.hide(key): secrets.hide_within(value) for key, value in fields
+        }
+        return message._replace(**{name: new_content})
 
     async def aclose(self) -> None:
         if self._inner is not None:
