@@ -281,13 +281,14 @@ class IgnoreScope:
     agent: tuple[IgnoreFile, ...] | None  # agent-ignore files, weakest first; `None` if they do not apply
     forbidden: Forbidden | None  # the permission rules that forbid reading, if any
     folder: str
-    # The agent-ignore file that hides the folder with everything in it, if any. Only `agent_scope_above` sets this, and
-    # `hidden_among` ignores it.
+    # The agent-ignore file of an outer workspace folder that hides this folder with everything in it, if any
     hidden_by: IgnoreFile | None = None
 
     def hides(self, name: str, *, is_folder: bool) -> HiddenBy | None:
         """Return the kind of rule that hides an entry of this folder, or `None`. Permission rules count as `AGENT`."""
-        if self.forbidden is not None and self.forbidden(os.path.join(self.folder, name)) is not None:
+        if self.hidden_by is not None or (
+            self.forbidden is not None and self.forbidden(os.path.join(self.folder, name)) is not None
+        ):
             return HiddenBy.AGENT
         if self.git is not None and name == GIT_FOLDER:
             return HiddenBy.GIT
@@ -299,7 +300,7 @@ class IgnoreScope:
     def hidden_among(self, names: Sequence[str], *, is_folder: bool) -> Mapping[str, HiddenBy]:
         """Like `hides`, for several entries, either all or none of them folders. Return those that are hidden."""
         likely: Iterable[str] = names
-        if self.forbidden is None:
+        if self.hidden_by is None and self.forbidden is None:
             # Few names match any rule, so a fast test first selects those that may match.
             files = [file for file in (*(self.agent or ()), *(self.git or ())) if file.rules]
             end = "/" * is_folder
@@ -385,14 +386,10 @@ def scope_of(
         folder = os.path.join(folder, name)
         if agent and folder == agent_root:
             scope = replace(scope, agent=())
-        elif scope.agent and contains(folder, root) and replace(scope, git=()).deciding_file(name, is_folder=True):
-            scope = replace(scope, forbidden=_everything_is_hidden)
+        elif scope.agent and contains(folder, root):
+            scope = replace(scope, hidden_by=replace(scope, git=()).deciding_file(name, is_folder=True))
         scope = scope.enter(folder, present(folder))
     return scope
-
-
-def _everything_is_hidden(_: str) -> str:
-    return "an agent-ignore file of an outer workspace folder"
 
 
 def agent_scope_above(outer_root: str, root: str) -> IgnoreScope:

@@ -44,6 +44,7 @@ class Location:
     root: str  # real path of the root
     path: str  # the real path; equal to `root` for the root itself
     raw_path: str  # the path as the caller wrote it
+    unresolved_path: str  # the absolute form of the path as written, without resolving symlinks
     in_scratch: bool = False  # whether the root is the client's scratch folder, whose real path is never shown
     by_look: bool = False  # whether the file's name only looks like the one that the caller wrote
 
@@ -165,17 +166,15 @@ class Workspace:
         if "\0" in raw_path:
             raise ToolError(ToolErrorType.INVALID_TOOL_PARAMS, "The path contains a NUL character; no file name can.")
         try:
-            literal = os.path.join(base, raw_path)
-            if os.sep == "/" and literal.startswith("//"):  # normpath keeps two leading slashes
-                literal = "/" + literal.lstrip("/")
-            literal = self._map_work_path(literal)
+            unresolved_path = _join(base, raw_path)
+            literal = self._map_work_path(unresolved_path)
             scratch_path = self._map_scratch_path(literal)
             link_free = path_opener.path_without_links(scratch_path or literal)
             real = link_free or self._real_path(literal)
             root = self._root_above(real)
             alike: list[str] = []
             if root and not link_free and not os.path.lexists(real if scratch_path else literal):
-                real = self._resolve_variant(base, raw_path)
+                unresolved_path, real = self._resolve_variant(base, raw_path)
                 alike = self.look_alikes(real) if by_look and not os.path.lexists(real) else alike
                 real = alike[0] if len(alike) == 1 else real
                 root = self._root_above(real)
@@ -195,7 +194,8 @@ class Workspace:
             real = _with_actual_case(real, root)
             root = self._root_of(real, raw_path)
         self._refuse_reserved(real, root, raw_path)
-        return Location(root, real, raw_path, in_scratch=root == self._top, by_look=len(alike) == 1)
+        normal = os.path.normpath(unresolved_path)
+        return Location(root, real, raw_path, normal, in_scratch=root == self._top, by_look=len(alike) == 1)
 
     def _refuse_reserved(self, real: str, root: str, raw_path: str) -> None:
         if self._private and is_inside(real, self._private):
@@ -263,30 +263,30 @@ class Workspace:
         rule = (forbidden and forbidden(location.path)) or self._rule_of_all_reading
         return f"the {rule}" if rule else None
 
-    def forbidden_in(self, place: Location) -> Forbidden | None:
-        """Return the rules against reading a location and its contents, by its real path or as the caller wrote it."""
-        forbidden, written_path = self.forbidden, os.path.normpath(os.path.join(self.first_root, place.raw_path))
-        if forbidden is None or written_path == place.path:
+    def forbidden_in(self, location: Location) -> Forbidden | None:
+        """Return the rules against reading `location` and its contents, under its real path or its unresolved path."""
+        forbidden, unresolved_path = self.forbidden, location.unresolved_path
+        if forbidden is None or unresolved_path == location.path:
             return forbidden
-        return lambda path: forbidden(path) or forbidden(written_path + path.removeprefix(place.path))
+        return lambda path: forbidden(path) or forbidden(unresolved_path + path.removeprefix(location.path))
 
     def _name_of(self, real: str) -> str:
         """Return the name that rules use for a real path. In the scratch folder, this is a path in `/tmp`."""
         return SCRATCH_NAME + real[len(self._top) :] if self._top and contains(self._top, real) else real
 
-    def _resolve_variant(self, base: str, raw_path: str) -> str:
-        """Return the real path of the most likely variant of a missing path: one that exists, if there is one."""
+    def _resolve_variant(self, base: str, raw_path: str) -> tuple[str, str]:
+        """Return the most likely variant of a missing path (one that exists, if there is one), and its real path."""
         bare_path = raw_path.strip()
-        variants = [os.path.join(base, bare_path)]
+        variants = [_join(base, bare_path)]
         unquoted_path = parse_quoted_path(bare_path)
         if unquoted_path is not None and "\0" not in unquoted_path:
-            variants.insert(0, os.path.join(base, unquoted_path))
+            variants.insert(0, _join(base, unquoted_path))
         if "\\" in bare_path and os.sep != "\\":
-            variants.append(os.path.join(base, _SHELL_ESCAPE.sub(r"\1", bare_path)))
+            variants.append(_join(base, _SHELL_ESCAPE.sub(r"\1", bare_path)))
         for path in variants:
             real = self._real_path(path)
             if self.holds(real) and os.path.lexists(real):
-                return real
+                return path, real
         first = bare_path.partition(os.sep)[0]
         if not os.path.lexists(os.path.join(base, first)):
             if first.startswith("~") and (first == "~" or os.sep in bare_path):
@@ -297,7 +297,7 @@ class Workspace:
             if bare_path.lower().startswith("file://"):
                 raise ToolError(ToolErrorType.INVALID_TOOL_PARAMS, f"'{shown_path(raw_path)}' is a URI. Give its path.")
         # Quotes or blanks around a name are never intended, even for a new file.
-        return self._real_path(variants[0])
+        return variants[0], self._real_path(variants[0])
 
     def locate_exactly(self, path: str) -> Location:
         """Resolve an absolute path, such as one from a URI, exactly as written. The path must exist."""
@@ -344,7 +344,8 @@ class Workspace:
         """Return the location of a real path or scratch name, without disk access. Refuses paths outside all roots."""
         real = self._map_scratch_path(path) or path
         root = self._root_of(real, path)
-        return Location(root, real, self._name_of(real), in_scratch=root == self._top)
+        name = self._name_of(real)
+        return Location(root, real, name, name, in_scratch=root == self._top)
 
     def _root_above(self, real: str) -> str:
         """Return the innermost root, readable folder or scratch folder that contains a path; empty if there is none."""
@@ -468,6 +469,12 @@ class Workspace:
         if not os.path.lexists(location.name):
             return ""
         return " It exists in the machine's own /tmp, which tools cannot see. The user can copy it into the workspace."
+
+
+def _join(base: str, path: str) -> str:
+    joined = os.path.join(base, path)
+    # `normpath` keeps two leading slashes.
+    return "/" + joined.lstrip("/") if os.sep == "/" and joined.startswith("//") else joined
 
 
 def contains(root: str, path: str) -> bool:
