@@ -505,12 +505,7 @@ def _beginning_of(path: str, *, through_links: bool = False) -> bytes:
 def _read(file: OpenedFile, size: int) -> bytes:
     """Read `size` bytes, or up to the end. A single system call may return fewer bytes."""
     blocks: list[bytes] = []
-    while size > 0:
-        block: bytes | None = file.stream.read(size)
-        if block is None:
-            raise BlockingIOError  # the file is generated on demand, so more content may follow
-        if not block:
-            break
+    while size > 0 and (block := file.read_block(size)):
         blocks.append(block)
         size -= len(block)
     return b"".join(blocks)

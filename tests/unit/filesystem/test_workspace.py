@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from tools.contract.call_options import AbortSignal
 from tools.contract.tool_errors import PathNotInWorkspaceError, ToolError, ToolErrorType
 from tools.files.path_opener import (
     PATH_ONLY,
@@ -158,6 +159,21 @@ def test_the_servers_own_folders_are_hidden_with_and_without_rules(root: Path) -
         assert workspace.forbidden(own_path) == "rule that this server's own files are private"
         assert workspace.forbidden(ruled_path) == (forbidden and "rule")
     assert Workspace([str(root)], private=[str(root.parent / "elsewhere")]).forbidden is None
+
+
+@pytest.mark.requirement("paths.special")
+def test_a_file_whose_next_bytes_do_not_exist_yet_is_busy_and_not_at_its_end() -> None:
+    workspace = Workspace(["/proc"])
+    try:
+        file = workspace.open_file(workspace.locate("kmsg"))
+    except ToolError as error:
+        pytest.skip(f"not run: the kernel log is not readable ({error.code})")
+    signal = AbortSignal()
+    with file:
+        for read in (lambda: file.head(1 << 16), lambda: list(file.blocks(signal)), lambda: file.whole(signal)):
+            with pytest.raises(OSError, match="busy") as error_info:
+                list(iter(read, b""))
+            assert error_info.value.errno == errno.EBUSY
 
 
 @pytest.mark.requirement("paths.special")
