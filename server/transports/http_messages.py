@@ -229,8 +229,8 @@ class RequestStream(EventStream):
     request was accepted.
     """
 
-    def __init__(self, name: str = "", *, is_read: bool = True, on_end: Callable[[], None] = lambda: None) -> None:
-        super().__init__(name, is_read=is_read)
+    def __init__(self, name: str = "", *, on_end: Callable[[], None] = lambda: None) -> None:
+        super().__init__(name)
         self._on_end = on_end
 
     def put_answer(self, line: bytes) -> None:

@@ -48,9 +48,9 @@ MAX_INTROSPECTIONS = 16  # maximum number of concurrent introspections
 SLOT_SECONDS = 5.0  # how long a token waits for a free introspection slot
 LEEWAY_SECONDS = 60  # tolerated difference between clocks
 LAST_TIME = 1e12  # a later expiry is replaced by this time, which is 30,000 years away
-TOKEN_CHARS = 16_384  # a longer token is rejected; the web server limits all headers together to little more
+TOKEN_CHARS = 16_384  # a longer token is rejected; the web server's limit on all headers together is about the same
 MAX_READABLE_NAME_CHARS = 200  # a longer display name is not shown
-SUBJECT_CHARS = 1_000  # maximum length of a token's subject in bytes; OpenID Connect allows 255 characters
+SUBJECT_BYTES = 1_000  # maximum length of a token's subject in bytes; OpenID Connect allows 255 characters
 LEAST_RSA_BITS = 2_048  # RFC 7518, 3.3
 ValueT = TypeVar("ValueT")
 _TYPES = frozenset({"", "jwt", "at+jwt", "application/at+jwt"})
@@ -329,7 +329,7 @@ class Issuer:
             size = max(len((subject or "").encode()), len(client.encode()))
         except UnicodeEncodeError:
             size = math.inf
-        if size > SUBJECT_CHARS:
+        if size > SUBJECT_BYTES:
             raise TokenRefusedError("The token's subject is not a usable string.")
         token_scopes: set[str] = set()
         for claim in settings.scope_claims:  # the value is a string of scopes or an array of scopes

@@ -133,7 +133,10 @@ class _Wire:
     def resume_reading(self) -> None:
         if not (self._is_reading or self._is_stopped or self.dispatcher.is_full) and self._finish_task is None:
             self._is_reading = True
-            self._loop.add_reader(self._input, self._on_readable)
+            self._start_reading()
+
+    def _start_reading(self) -> None:
+        self._loop.add_reader(self._input, self._on_readable)
 
     def _stop_reading(self) -> None:
         if self._is_reading:
@@ -249,10 +252,8 @@ class _BlockingWire(_Wire):
             if task is not None:
                 task.cancel()
 
-    def resume_reading(self) -> None:
-        if not (self._is_reading or self._is_stopped or self.dispatcher.is_full) and self._finish_task is None:
-            self._is_reading = True
-            self._read_task = self._loop.create_task(self._read())
+    def _start_reading(self) -> None:
+        self._read_task = self._loop.create_task(self._read())
 
     def _stop_reading(self) -> None:
         self._is_reading = False

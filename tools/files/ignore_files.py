@@ -48,12 +48,12 @@ COST_OF_RULE = 25  # the cost of a rule in time and memory; each of its characte
 # If a file has more rules than this and RE2 is installed, RE2 matches them all in one pass, which needs extra memory
 MAX_RULES_FOR_RE = 16
 MAX_CACHED_BYTES = 64_000_000  # approximate limit on the memory for cached rules
-# Bytes of memory per unit of a rule's cost (measured and rounded up), and the most bytes that RE2 may use
+# Bytes of memory per unit of a rule's cost (measured and rounded up), and the limit of RE2's own memory in bytes
 _BYTES_OF_COST = 60
 _BYTES_OF_RE2 = 8 << 20
 MAX_PATTERN_CHARS = 4_096  # length of the longest possible path; longer lines count as not understood
-# Bytes that are white space or line ends in Latin-1, mapped to letters. Such bytes are common in UTF-8: the last byte
-# of `à` is 0xA0, which `pathspec` would trim.
+# Bytes that are control characters or white space in Latin-1, mapped to letters. Such bytes are common in UTF-8: the
+# last byte of `à` is 0xA0, which `pathspec` would trim.
 _LETTERS = {byte: byte + 0x100 for byte in (*range(0x20), 0x85, 0xA0)}
 # Lines that `pathspec` reads as git does. `pathspec` takes a backslash in brackets literally and does not know
 # `[:alpha:]`. It passes other brackets on to Python or RE2, where `--`, `&&` and a range that includes the slash have
@@ -102,7 +102,7 @@ class RuleList:
         self.is_cut = is_cut
         self.odd_line = odd_line
         self.uses_re2 = False
-        # Whether a rule may match a path; the path of a folder ends in a slash. RE2 is just as fast without this check
+        # Tells whether a rule may match a path; the path of a folder ends in a slash. RE2 is as fast without this check
         self.may_match: Callable[[str], object] = bool
         from pathspec import PathSpec, RegexPattern  # noqa: PLC0415 - not needed at startup
 
@@ -219,7 +219,10 @@ def read_rules(content: bytes) -> RuleList:
 
 
 def _expression(pattern: str) -> re.Pattern[str] | None:
-    """Return the expression for the paths of a rule (a folder's ends in a slash), or `None` if it is not understood."""
+    """Return the expression that matches the paths to which a rule applies, or `None` if it is not understood.
+
+    In a path that it matches, a slash at the end marks a folder.
+    """
     from pathspec.patterns.gitignore.spec import GitIgnoreSpecPattern  # noqa: PLC0415 - not needed at startup
 
     if len(pattern) > MAX_PATTERN_CHARS or not _UNDERSTOOD.fullmatch(pattern):
@@ -250,12 +253,13 @@ def _expression(pattern: str) -> re.Pattern[str] | None:
 AGENT_IGNORE_FILES = (".geminiignore", ".qwenignore", ".coretoolsignore")
 GIT_IGNORE_FILE = ".gitignore"
 GIT_FOLDER = ".git"  # a repository's data folder, or a file that names it
-# Only the first megabyte of an ignore file is read; real ignore files are at most a few kilobytes long
+# Only the first megabyte of a git ignore file is read, and a larger agent-ignore file hides its whole folder. Real
+# ignore files are at most a few kilobytes long
 MAX_IGNORE_FILE_BYTES = 1 << 20
 # The allowed cost of all git rules that apply to one folder; above this cost, deeper files are ignored. The limit is
 # the same for agent-ignore files, but above it, a deeper file hides its whole folder.
 MAX_COST_IN_FORCE = 2 * MAX_COST
-# Bytes that occur in text only if it is UTF-16
+# Control characters, which text contains as bytes only if it is UTF-16
 _UNREADABLE = frozenset(range(0x20)) - frozenset(b"\t\n\f\r")
 
 
@@ -393,7 +397,7 @@ def scope_of(
 
 
 def agent_scope_above(outer_root: str, root: str) -> IgnoreScope:
-    """Return a root's agent-ignore rules without those in its own files."""
+    """Return the agent-ignore rules that apply to a root in `outer_root`, except those in the root's own files."""
     scope = IgnoreScope("", None, (), None, outer_root)
     for name in filter(None, root[len(outer_root) :].split(os.sep)):
         scope = scope.with_own_rules(PresentNames(scope.folder))
@@ -512,7 +516,7 @@ def _read(file: OpenedFile, size: int) -> bytes:
 
 
 def repository_of(work_tree: str) -> str | None:
-    """Return where git keeps a work tree's data: `.git`, or where a file of that name points. `None` without either."""
+    """Return where git keeps a work tree's data: `.git`, or where a file of that name points; `None` without `.git`."""
     git_path = os.path.join(work_tree, GIT_FOLDER)
     try:
         mode = os.lstat(git_path).st_mode

@@ -1,4 +1,4 @@
-"""The only way for tools to access files. Turns a path as written into a location inside a root, or an error.
+"""Turns a path as written into a location inside a root, or an error, and opens what is there.
 
 Containment is checked component by component on the real path, in which every symlink is resolved. The real path is
 then opened without following symlinks, so it cannot lead elsewhere. Only regular files are opened, and opening them
@@ -33,19 +33,19 @@ MAX_FILES = 10_000  # maximum number of files per client; the oldest reads are d
 MAX_CONTENT_BYTES = 2_000_000  # maximum bytes of file contents kept per client, to show what has changed
 MAX_REPLACED = 20  # maximum number of overwritten contents kept per client
 _BELOW_TMP = "This workspace is in /tmp, so files that commands put elsewhere in /tmp are not kept."
-# Characters that a model may have copied with a shell escape (Qwen Code's list)
+# Characters that a model may have copied with the backslash that a shell needs (Qwen Code's list)
 _SHELL_ESCAPE = re.compile(r"\\([ \t()\[\]{};|*?$`'\"#&<>!~])")
 
 
 @dataclass(frozen=True, slots=True)
 class Location:
-    """A path inside a root, whether or not it exists."""
+    """A path inside a root, a readable folder or the scratch folder. Nothing has to exist at the path."""
 
-    root: str  # real path of the root
+    root: str  # real path of the innermost of these folders that contains the path
     path: str  # the real path; equal to `root` for the root itself
     raw_path: str  # the path as the caller wrote it
     unresolved_path: str  # the absolute form of the path as written, without resolving symlinks
-    in_scratch: bool = False  # whether the root is the client's scratch folder, whose real path is never shown
+    in_scratch: bool = False  # whether `root` is the client's scratch folder, whose real path is never shown
     by_look: bool = False  # whether the file's name only looks like the one that the caller wrote
 
     @property
@@ -69,7 +69,8 @@ class Location:
         return relative_path.replace(os.sep, "/") or "."
 
 
-# A function that returns the rule, as written, that forbids reading a real path. Rules for a folder cover its contents
+# A function that takes a real path, and returns the rule that forbids reading it, such as `permissions.deny rule
+# Read(x)`, or `None`. Rules for a folder cover its contents
 Forbidden = Callable[[str], str | None]
 
 
@@ -130,7 +131,7 @@ class Workspace:
             self.forbidden = hides
 
     def ignore_root(self, root: str) -> str:
-        """Return the outermost folder around a root whose agent-ignore files apply to it; the root itself if alone."""
+        """Return the outermost folder whose agent-ignore files apply to a root: one around the root, or the root."""
         return min((folder for folder in self.ignore_roots if contains(folder, root)), key=len, default=root)
 
     @property
@@ -211,7 +212,7 @@ class Workspace:
             )
 
     def look_alikes(self, path: str) -> list[str]:
-        """Return the real paths that look like a missing one, except those covered by a rule against reading."""
+        """Return the real paths that look like a missing path, except those covered by a rule against reading."""
         root = self._root_above(path)
         matches = [root] if root else []
         for name in path[len(root) :].strip(os.sep).split(os.sep):
@@ -249,7 +250,10 @@ class Workspace:
         return self._top + normal[len(SCRATCH_NAME) :]
 
     def _real_path(self, literal: str) -> str:
-        """Return the real path of an absolute path, which need not exist. Empty if a symlink leads out of `/tmp`."""
+        """Return the real path of an absolute path, which need not exist.
+
+        Returns an empty string for a path in `/tmp` if a symlink leads out of the scratch folder.
+        """
         if self.scratch is None or self._map_scratch_path(literal) is None:
             return path_opener.real_path(self._map_work_path(literal))
         path_opener.may_block()
@@ -489,7 +493,7 @@ def is_inside(path: str, folders: Iterable[str]) -> bool:
 def outermost(paths: Iterable[str]) -> list[str]:
     """Return the absolute paths that are not inside another one, shortest first. Compares only text."""
     result: list[str] = []
-    # The order of equally long paths must not vary, because answers are bound to it (`CommandView.digest`).
+    # Equally long paths need a fixed order, because a person's answer is bound to the list (`CommandView.digest`).
     for path in sorted(dict.fromkeys(paths), key=lambda path: (len(path), path)):
         if not is_inside(path, result):
             result.append(path)
@@ -572,7 +576,7 @@ class SeenFile(NamedTuple):
 
 
 class ReadLedger:
-    """Files that a client has seen, by real path. A later write notices whether one has changed. Thread-safe."""
+    """Files that a client has seen, by real path. With it, a write notices that a file has changed. Thread-safe."""
 
     __slots__ = ("_content_bytes", "_contents", "_lock", "_noticed", "_replaced", "_seen", "is_shared")
 
@@ -590,8 +594,8 @@ class ReadLedger:
     ) -> None:
         """Record a file as seen.
 
-        `content`, the whole content if it is known, is kept for a while. `old_content`, the content that a write
-        replaced, is kept only if the ledger is shared.
+        `content`, the whole content if it is known, is kept until newer contents need its space. `old_content`, the
+        content that a write replaced, is kept only if the ledger is shared.
         """
         with self._lock:
             if self.is_shared and old_content is not None and len(old_content) <= MAX_CONTENT_BYTES // MAX_REPLACED:
@@ -617,13 +621,13 @@ class ReadLedger:
         with self._lock:
             return self._replaced.get(real_path)
 
-    def is_first_notice(self, real_path: str) -> bool:
+    def is_first_notice(self, key: str) -> bool:
         """Return True on the first call with this key, usually a path. Used to give each warning only once."""
         with self._lock:
-            is_first = real_path not in self._noticed
+            is_first = key not in self._noticed
             if len(self._noticed) >= MAX_FILES:
                 self._noticed.clear()
-            self._noticed.add(real_path)
+            self._noticed.add(key)
         return is_first
 
     def get(self, real_path: str) -> SeenFile | None:

@@ -33,7 +33,7 @@ _SYMBOLS = "\xa9\xae\u203c-\u2bff\u3030\u303d\u3297\u3299\U0001f000-\U0001faff"
 # Characters that are invisible, or look different on different systems. The emoji selector has a visible effect only
 # after a symbol or in a keycap.
 UNSEEN = re.compile(f"[{_TABLE}\ufe0f](?<![{_SYMBOLS}]\ufe0f)(?!(?<=[0-9#*]\ufe0f)\u20e3)")
-# Includes every emoji selector, because names with and without one look the same to many people
+# Includes every emoji selector, because names with and without a selector look the same to many people
 _UNSEEN_IN_NAMES = re.compile(f"[{_TABLE}\ufe0f]")
 IGNORABLE = re.compile(f"[{_IGNORABLE}\ufe0f\U000e0000-\U000e0fff]")  # all Default_Ignorable_Code_Point characters
 
@@ -131,7 +131,7 @@ def brief(text: str) -> str:
 def sendable_name(name: str) -> str:
     """Return a name or path for machine-readable output.
 
-    It is unchanged, unless JSON cannot represent it or it looks like a quoted name.
+    Only a name that JSON cannot represent, or that looks like a quoted name, is changed.
     """
     if name.isascii() and '"' not in name:
         return name

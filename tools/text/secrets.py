@@ -2,7 +2,7 @@
 
 This module helps to keep secrets out of logs, displays and the environment of commands, and to find files that must be
 masked. Only common names and forms are recognised. A false match hides only a word, an environment variable or a file.
-Every pattern takes linear time, because a match can begin only at the start of a run of matching characters.
+Every pattern takes linear time: repetitions are bounded, or a match can begin only at the start of a run of characters.
 """
 
 from __future__ import annotations
@@ -205,7 +205,7 @@ _HARMLESS = "true|false|null|none|yes|no|on|off|bearer|basic|token|digest|negoti
 _BLOCK_SCALAR = r"(?P<value>[|>][+-]?[ ]{0,4}(?>(?:(?:\n|\\{1,3}n)(?>(?:[ \t]+(?>(?:[^\\\n]|\\(?!\\{0,2}n))*))?))+)"
 _VALUE = _lazy(rf"(?!(?:{_HARMLESS})\b){_QUOTED_OR_WORD.replace('(?P<value>', f'{_BLOCK_SCALAR}|', 1)}", re.IGNORECASE)
 # A query parameter, possibly percent-encoded
-_ESCAPES = _lazy(r"(?<=[?&;#])(?P<name>[^\s=&\"'<>#?;]{1,200})=(?P<value>[^\s&\"'<>#;?]++)")
+_QUERY_PARAMETERS = _lazy(r"(?<=[?&;#])(?P<name>[^\s=&\"'<>#?;]{1,200})=(?P<value>[^\s&\"'<>#;?]++)")
 _QUOTE = r"\\?[\"']?"
 # `"name": "...", "value": "..."`, in JSON or as attributes
 _NAME_AND_VALUE = _lazy(
@@ -221,7 +221,7 @@ _STATEMENTS = _lazy(
     re.IGNORECASE,
 )
 
-_MAX_ESCAPES = 3  # how many levels of URLs inside URLs are decoded
+_MAX_URL_LEVELS = 3  # how many levels of URLs inside URLs are decoded
 
 # Commands that read a secret from standard input
 _READER = (
@@ -283,7 +283,7 @@ def redact(text: str) -> str:
         text = _USERINFO().sub(f"://{HIDDEN}@", text)
     text = _TOKENS().sub(HIDDEN, text)
     if "%" in text:
-        text = _ESCAPES().sub(_redact_query_parameter, text)
+        text = _QUERY_PARAMETERS().sub(_redact_query_parameter, text)
     for pattern in (_HEADERS(), _ASSIGNMENTS(), _STATEMENTS()):
         text = pattern.sub(_hide_value, text)
     text = _NAME_AND_VALUE().sub(
@@ -320,7 +320,7 @@ def redact(text: str) -> str:
 def _redact_query_parameter(match: re.Match[str]) -> str:
     """Redact a secret query parameter, which may be percent-encoded and contain another URL."""
     name, value = match["name"], match["value"]
-    for _ in range(_MAX_ESCAPES):
+    for _ in range(_MAX_URL_LEVELS):
         name, value = unquote_plus(name), unquote_plus(value)
     # A value that is nested more deeply is redacted, because no real URL needs such nesting.
     is_secret = holds_secret(name, value) or (
