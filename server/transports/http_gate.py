@@ -163,5 +163,6 @@ def metadata_routes(issuer: Issuer) -> list[Route]:
     readable = CORSMiddleware(
         request_response(metadata), allow_origins=["*"], allow_methods=["GET"], allow_headers=["*"]
     )
-    places = dict.fromkeys((issuer.metadata_path, "/.well-known/oauth-protected-resource"))
+    # The application removes a slash at the end of a request's path.
+    places = dict.fromkeys((issuer.metadata_path.rstrip("/"), "/.well-known/oauth-protected-resource"))
     return [Route(place, endpoint=readable, methods=["GET", "OPTIONS"]) for place in places]

@@ -59,17 +59,17 @@ async def read_posted(
     if size <= max_bytes and kind.partition(b";")[0].strip().lower() != b"application/json":
         raise RequestRefusedError(HTTPStatus.BAD_REQUEST, "The Content-Type header must be application/json.")
     pieces: list[bytes] = []
+    received_bytes = 0
     while size <= max_bytes:
         message = await receive()
         if message["type"] != "http.request":
             raise ClientDisconnect
         pieces.append(message.get("body", b""))
-        if message.get("more_body", False):
-            size = max(size, sum(map(len, pieces)))
+        received_bytes += len(pieces[-1])
+        size = max(size, received_bytes)
+        if size > max_bytes or message.get("more_body", False):
             continue
         body = b"".join(pieces)
-        if len(body) > max_bytes:
-            break
         parse = partial(_parse, body, takes_batches)
         parsed = await THREADS.run(parse) if len(body) > LARGE_BYTES else parse()
         if isinstance(parsed, dict):

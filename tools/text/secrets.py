@@ -367,6 +367,7 @@ _ONLY_BEARER = re.compile(r"\A(\s*bearer\s+)\S+\s*\Z", re.IGNORECASE)
 _SCHEME_WORDS = frozenset({"bearer", "basic", "digest", "negotiate"})
 _PRICE_OF_A_VALUE = 8  # number of characters that each value counts as, in addition to its text
 _MAX_DEPTH = 20  # maximum depth of nested objects and arrays
+_MAX_NAME_FIELDS = 20  # maximum number of fields of one object that may name its value
 _MAX_BITS = 1_000  # Python refuses to print integers with thousands of digits
 _LONGEST_PART = 20  # maximum number of characters of a key or program name that are compared
 _OMISSION_MARK = "..."
@@ -392,7 +393,7 @@ def argument_names(fields: Mapping[Any, Any]) -> dict[Any, str]:
     }
     if _VALUE_KEYS.isdisjoint(parts.values()):
         return {}
-    names = [str(fields[key]) for key, part in parts.items() if part in _NAME_KEYS][:_MAX_DEPTH]
+    names = [str(fields[key]) for key, part in parts.items() if part in _NAME_KEYS][:_MAX_NAME_FIELDS]
     return {
         key: next((name for name in names if part in _VALUE_KEYS and holds_secret(name, fields[key])), "")
         for key, part in parts.items()
