@@ -55,14 +55,14 @@ Also the maximum number of requests that start together, because only their resp
 TOGETHER_SECONDS = 0.05  # how long later requests wait if `FEW_IN_PROGRESS` have started together and none has finished
 WORK_BYTES = 8 << 20  # maximum total size of the requests in progress; a single request may be larger
 WAITING_BYTES = 8 << 20  # size of the queued messages above which reading pauses
-LINE_BYTES = 256  # overhead of a queued line, in addition to its own bytes
+LINE_BYTES = 256  # estimated memory for a queued message, in addition to the bytes of its line
 MAX_EARLY = 8  # maximum number of notifications kept until the first request (the SDK's value)
 MAX_HELD = 256  # number of messages waiting for the response to `initialize` above which reading pauses
 WITH_BATCHES = "2025-03-26"  # the only revision with batches
 AT_ONCE = frozenset({"initialize", "ping", "server/discover"})
 """Requests that the limits do not delay: their responses are small, and show the client that the server is alive."""
 INLINE = frozenset({"initialize"})
-"""Requests that hold up later messages until they are answered, because some clients do not wait for the response."""
+"""Requests after which later messages wait for the response, because some clients do not wait for it themselves."""
 TOO_MANY = (
     "This was not done: too many requests are waiting, and a question to you is open. Answer it, wait for "
     "responses to your other requests, then send this again."
@@ -293,7 +293,7 @@ class Dispatcher:
             self._cancel(incoming)
 
     async def aclose(self, reason: str = CLOSED) -> None:
-        """End the run like `abort`, and wait until no task is left."""
+        """End the run like `abort`, and wait up to `ENDING_SECONDS` until no task is left."""
         self.abort(reason)
         self._on_request = self._on_notify = None  # these callbacks would keep their objects alive
         with anyio.move_on_after(ENDING_SECONDS, shield=True):

@@ -139,7 +139,7 @@ class Issuer:
                 self._token_locks.pop(digest, None)
 
     def _cached_principal(self, digest: bytes) -> Principal | None:
-        """Return the principal of a token checked within the last minute, or raise the same refusal again."""
+        """Return the principal of a token, or raise its refusal, if it was checked within the last minute."""
         now = time.time()
         expiry, principal = self._accepted.get(digest, (0.0, None))
         if now < expiry:
@@ -158,7 +158,7 @@ class Issuer:
             raise TokenRefusedError(
                 "The token is bound to a key, but keys are not checked here, so anybody could replay it."
             )
-        # ID tokens and refresh tokens are valid, but not meant for a resource server.
+        # ID tokens and refresh tokens have a valid signature, but are not meant for a resource server.
         if "at_hash" in claims or claims.get("typ") in ("ID", "Refresh", "Offline"):
             raise TokenRefusedError("The token is not an access token.")
         principal = self._principal(claims)

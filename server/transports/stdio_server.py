@@ -238,7 +238,7 @@ class _Wire:
 
 
 class _BlockingWire(_Wire):
-    """A wire that uses threads, for descriptors that the event loop cannot poll: files, and on Windows all others."""
+    """A wire that uses threads, because the event loop cannot poll a file or, on Windows, any standard descriptor."""
 
     _read_task: asyncio.Task[None] | None = None
     _write_task: asyncio.Task[None] | None = None

@@ -129,7 +129,7 @@ class HttpSession:
     def __init__(self, table: RequestTable, owner: object, principal_name: str) -> None:
         self.id = uuid.uuid4().hex
         self.owner = owner  # the owner of the token with which the session was opened
-        self.principal_name = principal_name  # used for counting sessions
+        self.principal_name = principal_name  # the key under which `Sessions` counts this session
         self.requests = 0  # requests in progress and open streams
         self.silent_since = time.monotonic()
         self.events = EventStream("0", is_read=False)  # for messages outside of requests

@@ -44,7 +44,7 @@ logger = logging.getLogger(__name__)
 # On Windows and macOS, git ignores case by default (`core.ignoreCase`)
 IGNORE_CASE = sys.platform in ("win32", "darwin")
 MAX_COST = 150_000  # limit on the cost of one file's rules, enough for several thousand ordinary rules
-COST_OF_RULE = 25  # the cost of a rule in time and memory; each of its characters adds 1
+COST_OF_RULE = 25  # the cost of a rule in time and memory; each character of the rule adds 1
 # If a file has more rules than this and RE2 is installed, RE2 matches them all in one pass, which needs extra memory
 MAX_RULES_FOR_RE = 16
 MAX_CACHED_BYTES = 64_000_000  # approximate limit on the memory for cached rules
@@ -333,7 +333,10 @@ class IgnoreScope:
         return scope.with_own_rules(names)
 
     def with_own_rules(self, names: Container[str]) -> IgnoreScope:
-        """Return this scope with the ignore files in its folder. A `ToolError` if one for agents is not understood."""
+        """Return this scope with the ignore files in its folder.
+
+        Raises a `ToolError` if an agent-ignore file is not understood.
+        """
         git, agent, folder, base = self.git, self.agent, self.folder, len(self.prefix)
         if git is not None and GIT_FOLDER in names:
             exclude = exclude_file(folder)

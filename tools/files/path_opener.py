@@ -47,7 +47,7 @@ _STEP_FLAGS = (PATH_ONLY or os.O_RDONLY) | _FOLDER | _NO_LINK
 _OPEN_FLAGS: int = os.O_RDONLY | sum(
     getattr(os, name, 0) for name in ("O_CLOEXEC", "O_NOCTTY", "O_BINARY", "O_NONBLOCK")
 )
-_OPENAT2 = 437  # the system call's number on x86, Arm, RISC-V, POWER and s390; elsewhere, the call fails
+_OPENAT2 = 437  # the system call's number on x86, Arm, RISC-V, POWER and s390
 _AT_FDCWD = -100
 _OPEN_HOW = struct.Struct("=QQQ")  # flags, mode and resolve flags
 _RESOLVE_NO_LINKS = 0x02 | 0x04  # `RESOLVE_NO_MAGICLINKS` and `RESOLVE_NO_SYMLINKS`
@@ -68,7 +68,7 @@ _TEMPORARY = re.compile(rf"{re.escape(TEMPORARY_PREFIX)}[0-9a-f]{{16}}\.tmp")
 
 
 def temporary_name() -> str:
-    """Return a new name for a temporary file. Tools never show such files: what one will replace may be hidden."""
+    """Return a new name for a temporary file. Tools hide such files, because the file to be replaced may be hidden."""
     return f"{TEMPORARY_PREFIX}{secrets.token_hex(8)}.tmp"
 
 
@@ -111,7 +111,7 @@ def from_memory(work: Callable[[], WorkT]) -> WorkT | None:
 
 
 def may_block() -> None:
-    """Declare that the following code may block or take a long time. Raises `NotInMemoryError` in `from_memory`."""
+    """Declare that the following code may block or take a long time. Raises `NotInMemoryError` during `from_memory`."""
     if _mode.is_memory_only:
         raise NotInMemoryError
 

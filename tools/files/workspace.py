@@ -29,7 +29,7 @@ from tools.text.look_alikes import visible_form
 MAX_PATH_CHARS = 4096  # Linux's PATH_MAX; resolving a longer path is slow and always fails
 SCRATCH_NAME = "/tmp"  # noqa: S108 - the name of a client's scratch folder for tools and commands
 WORK_NAME = "/var/tmp"  # noqa: S108 - the folder for temporary files of commands that change files
-MAX_FILES = 10_000  # maximum number of files per client; the oldest reads are dropped first
+MAX_FILES = 10_000  # maximum number of files remembered per client; the oldest reads are dropped first
 MAX_CONTENT_BYTES = 2_000_000  # maximum bytes of file contents kept per client, to show what has changed
 MAX_REPLACED = 20  # maximum number of overwritten contents kept per client
 _BELOW_TMP = "This workspace is in /tmp, so files that commands put elsewhere in /tmp are not kept."
@@ -576,7 +576,7 @@ class SeenFile(NamedTuple):
 
 
 class ReadLedger:
-    """Files that a client has seen, by real path. With it, a write notices that a file has changed. Thread-safe."""
+    """Files that a client has seen, by real path. A write uses it to notice that a file has changed. Thread-safe."""
 
     __slots__ = ("_content_bytes", "_contents", "_lock", "_noticed", "_replaced", "_seen", "is_shared")
 

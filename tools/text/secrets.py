@@ -300,7 +300,7 @@ def redact(text: str) -> str:
         if len(words) == 1 or (name.isupper() and match[0].endswith("=")):
             is_secret = holds_secret(name, text[end : end + _MAX_NAME_CHARS].split("\n", maxsplit=1)[0])
         else:
-            # A phrase such as `password reset: ...` begins like a secret's name, so its end must also indicate one.
+            # A phrase such as `password reset: ...` begins like a secret's name, so its end must also look like one.
             is_long = (
                 words[-1:] == [_LAST_WORD] or not _HOLDING.isdisjoint(words[-1:]) or "_".join(words[-2:]) in _PAIRS
             )
