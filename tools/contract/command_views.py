@@ -68,7 +68,7 @@ class CommandSite:
     scratch: str | None = None  # the real path of the folder that is the client's `/tmp`
 
 
-UNHELD = CommandSite(Engine.NONE)
+UNSANDBOXED_SITE = CommandSite(Engine.NONE)
 
 
 @dataclass(frozen=True, slots=True)
