@@ -8,7 +8,7 @@ import sys
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import nullcontext, suppress
 from dataclasses import dataclass, field
-from functools import partial
+from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -177,6 +177,7 @@ def _why_too_broad(folder: str) -> str:
     return "a folder that contains your home folder" if is_above_home else ""
 
 
+@lru_cache(MAX_ROOTS)  # called on the event loop, and the folder may be on a file system that hangs later
 def _is_same_folder(folder: str, other: Path) -> bool:
     """Compare real paths. One folder has several if it is mounted twice, or if the file system ignores case."""
     try:
