@@ -173,15 +173,17 @@ class JsonDocument:
     @lru_cache(maxsize=_CACHE_SIZE)
     def parse(cls, content: bytes, source: str, max_bytes: int) -> JsonDocument:
         body = content.removeprefix(BOM_UTF8)
+        mark = content[: len(content) - len(body)]
         try:
-            text = body.decode() if body.strip() else "{}\n"
+            text = body.decode()
         except UnicodeDecodeError:
             raise SettingsError([f"{source}: this file is not UTF-8."]) from None
+        text = text if text.strip() else "{}\n"
         plain = without_comments(text, source)
         strict = without_trailing_commas(plain)
         # A file with nothing but comments is refused: it has no object to add to.
-        tree = parse((strict if strict.strip() else text).encode(), source, max_bytes=max_bytes)
-        return cls(source, max_bytes, content[: len(content) - len(body)], text, plain, strict, tree)
+        tree = parse(mark + (strict if strict.strip() else text).encode(), source, max_bytes=max_bytes)
+        return cls(source, max_bytes, mark, text, plain, strict, tree)
 
     def choose(self, candidates: Iterator[str] | Sequence[str], expected: Tree) -> bytes:
         """Return the first candidate that has the expected content when parsed."""
