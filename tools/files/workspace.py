@@ -173,11 +173,13 @@ class Workspace:
             link_free = path_opener.path_without_links(scratch_path or literal)
             real = link_free or self._real_path(literal)
             root = self._root_above(real)
-            alike: list[str] = []
+            alike: list[tuple[str, str]] = []
             if root and not link_free and not os.path.lexists(real if scratch_path else literal):
                 unresolved_path, real = self._resolve_variant(base, raw_path)
-                alike = self.look_alikes(real) if by_look and not os.path.lexists(real) else alike
-                real = alike[0] if len(alike) == 1 else real
+                if by_look and not os.path.lexists(real):
+                    alike = self.look_alikes(self._unresolved_in_root(unresolved_path) or real)
+                if len(alike) == 1:
+                    unresolved_path, real = self._name_of(alike[0][0]), alike[0][1]
                 root = self._root_above(real)
         except (OSError, ValueError) as error:
             raise explain(error, shown_path(raw_path)) from None
@@ -211,23 +213,38 @@ class Workspace:
                 "neither read nor written, and a later write in their folder removes them. Use another name.",
             )
 
-    def look_alikes(self, path: str) -> list[str]:
-        """Return the real paths that look like a missing path, except those covered by a rule against reading."""
+    def _unresolved_in_root(self, path: str) -> str:
+        """Return an absolute path with symlinks unresolved, or an empty string if only resolving it shows its root."""
+        if ".." in path:
+            return ""
+        mapped_path = self._map_scratch_path(path) or os.path.normpath(self._map_work_path(path))
+        return mapped_path if self.holds(mapped_path) else ""
+
+    def look_alikes(self, path: str) -> list[tuple[str, str]]:
+        """Return the existing paths that look like a missing path, each with unresolved symlinks and as a real path.
+
+        Paths covered by a rule against reading are left out.
+        """
         root = self._root_above(path)
-        matches = [root] if root else []
+        matches = [(root, root)] if root else []
         for name in path[len(root) :].strip(os.sep).split(os.sep):
             if len(matches) != 1:
                 return []
+            [(unresolved_parent, parent)] = matches
             names, target_form = [name], visible_form(name)
             try:
-                if not os.path.lexists(os.path.join(matches[0], name)):
-                    with self.open_folder(matches[0]) as folder:
+                if not os.path.lexists(os.path.join(parent, name)):
+                    with self.open_folder(parent) as folder:
                         names = [entry for entry in folder.names() if visible_form(entry) == target_form]
-                paths = [os.path.join(matches[0], entry) for entry in names]
-                matches = [path_opener.real_path(path) for path in paths if not self._forbids(path)]
+                paths = [(os.path.join(unresolved_parent, entry), os.path.join(parent, entry)) for entry in names]
+                matches = [
+                    (unresolved_path, self._real_path(self._name_of(path)))
+                    for unresolved_path, path in paths
+                    if not self._forbids(unresolved_path) and not self._forbids(path)
+                ]
             except (OSError, PathNotInWorkspaceError):
                 return []
-            matches = [path for path in matches if self.holds(path) and not self._forbids(path)]
+            matches = [match for match in matches if self.holds(match[1]) and not self._forbids(match[1])]
         return matches
 
     def _forbids(self, path: str) -> bool:
