@@ -65,7 +65,8 @@ class HttpGate:
         if (origin := ",".join(headers.get(b"origin", [])).lower()) and not _is_allowed(origin, self._origins):
             _warn_refused(origin)
             message = (
-                "Pages of this Origin may not use this server; the operator can add origins to http.allowedOrigins."
+                "Pages of this Origin are not allowed to use this server; the operator can add origins to "
+                "http.allowedOrigins."
             )
             await refuse(HTTPStatus.FORBIDDEN, message, send)
             return

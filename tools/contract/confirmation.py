@@ -182,7 +182,7 @@ class Question:
 
 
 class Pending:
-    """The question has to be sent to the client. The call is then run again with the answer."""
+    """The question must be sent to the client. The call is then run again with the answer."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -532,7 +532,7 @@ def repository_of(work_tree: str) -> str | None:
 
 
 def exclude_file(work_tree: str) -> str | None:
-    """Return the path of a repository's exclude file, which may not exist; `None` without a repository."""
+    """Return the path of a repository's exclude file, which need not exist; `None` without a repository."""
     repository = repository_of(work_tree)
     if repository is None:
         return None

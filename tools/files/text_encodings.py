@@ -38,7 +38,7 @@ class Encoding:
     bom: bytes = b""  # the byte order mark; empty if there is none
     shown_as: str = "utf-8"  # for an unknown encoding, the guessed codec for display; never used for writing
     is_known: bool = True
-    is_wide: bool = False  # whether code units have several bytes, so that line endings are not single bytes
+    is_wide: bool = False  # whether code units have several bytes, so line endings are not single bytes
 
 
 UTF_8 = Encoding("utf-8", "utf-8")

@@ -1,4 +1,4 @@
-"""Turns a path as written into a location inside a root, or an error, and opens what is there.
+"""Turns a path as written into a location inside a root, or an error, and opens the files and folders there.
 
 Containment is checked component by component on the real path, in which every symlink is resolved. The real path is
 then opened without following symlinks, so it cannot lead elsewhere. Only regular files are opened, and opening them
