@@ -61,8 +61,14 @@ def exact_path(path: str, *, is_quoted: bool = False) -> str:
     If `is_quoted` is true, the last name is always quoted, so that a copy of the result means exactly this path.
     """
     *folder_names, last = path.split(os.sep)
-    names = [name if name.isascii() else _quote(name, str.isascii) for name in folder_names]
-    return os.sep.join([*names, last if last.isascii() and not is_quoted else _quote(last, str.isascii)])
+    names = [shown_name(name) if name.isascii() else _quote(name, _is_plain_ascii) for name in folder_names]
+    return os.sep.join(
+        [*names, shown_name(last) if last.isascii() and not is_quoted else _quote(last, _is_plain_ascii)]
+    )
+
+
+def _is_plain_ascii(character: str) -> bool:
+    return character.isascii() and character.isprintable()
 
 
 def shown_name(name: str) -> str:
