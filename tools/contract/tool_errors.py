@@ -154,7 +154,7 @@ def exhaustion_of(error: BaseException, effect: str = UNKNOWN_EFFECT) -> Exhaust
     # Python has no error class for threads and locks that the system cannot create.
     if isinstance(error, RuntimeError) and str(error).startswith(("can't start new thread", "can't allocate lock")):
         return ExhaustedError(_SCARCE[errno.EAGAIN], effect)
-    # The same for extension modules that cannot be loaded for want of memory. The texts are glibc's.
+    # If there is too little memory to load an extension module, the error contains one of these texts of glibc.
     if isinstance(error, ImportError) and any(text in str(error) for text in ("failed to map", "cannot allocate")):
         return ExhaustedError(_SCARCE[errno.ENOMEM], effect)
     return None

@@ -427,7 +427,7 @@ class _Copies:
             # bytes that are read, because the file may grow during the copy.
             if old.info.st_size > self.bytes_left:
                 raise _TooLargeError
-            while piece := old.stream.read(BLOCK_BYTES):
+            while piece := old.read_block(BLOCK_BYTES):
                 self.bytes_left -= len(piece)
                 if self.bytes_left < 0:
                     raise _TooLargeError
