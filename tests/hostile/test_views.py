@@ -309,8 +309,8 @@ async def test_programs_and_git_settings_in_the_home_are_visible_and_nothing_nex
     (local / "leak").symlink_to(place.home / ".ssh" / "key")
     (local.parent / "lib").mkdir()
     (local.parent / "lib" / "data").write_text("not seen")
-    (place.home / ".gitconfig").write_text("[core]\n\texcludesFile = ~/ignored\n[user]\n\tname = me\n")
-    (place.home / "ignored").write_text("new*\n")
+    (place.home / ".gitconfig").write_text('[core] # [x]\n\texcludesFile = "~/\\"ignored\\""\n[user]\n\tname = me\n')
+    (place.home / '"ignored"').write_text("new*\n")
     (place.ws / "new1").write_text("")
     monkeypatch.setenv("PATH", f"{local}:{other_tool.parent}:{place.ws}/bin:{place.home}:{os.environ['PATH']}")
     # Links in or into the workspace must make nothing visible.
@@ -329,7 +329,7 @@ async def test_programs_and_git_settings_in_the_home_are_visible_and_nothing_nex
     assert "SECRET" not in result.output
     assert result.output.splitlines()[:2] == ["data", "me"]
     words = result.output.split()
-    assert {"bin", "current", "ignored", "tool"} <= set(words)
+    assert {"bin", "current", '"ignored"', "tool"} <= set(words)
     assert not {"notes", "new1", "lib"} & {line.strip() for line in result.output.splitlines()}
 
 

@@ -283,7 +283,7 @@ def _read_named_paths(work_tree: str) -> _NamedBySettings:
         for name, value in _settings(path):
             if name == "core.hookspath":
                 hooks.append(os.path.join(work_tree, value))
-            elif name == "include.path" or (name.startswith("includeif.") and name.endswith(".path")):
+            elif is_include(name):
                 files.append(os.path.normpath(os.path.join(os.path.dirname(path), value)))
                 pending.append(files[-1])
             elif name.startswith("remote.") and name.endswith((".url", ".pushurl")):
@@ -301,9 +301,19 @@ def _read_named_paths(work_tree: str) -> _NamedBySettings:
 
 def _settings(path: str) -> Iterator[tuple[str, str]]:
     """Yield the settings in a file that may be paths."""
-    for name, value in _parsed(_beginning(path)):
+    return ((name, os.path.expanduser(value)) for name, value in possible_paths(_beginning(path)))
+
+
+def possible_paths(text: str) -> Iterator[tuple[str, str]]:
+    """Yield the name and value of each setting in a text that may be a path. A `~` in the value is not expanded."""
+    for name, value in _parsed(text):
         if name and value and "\0" not in value:
-            yield name, os.path.expanduser(value.removeprefix(":(optional)"))
+            yield name, value.removeprefix(":(optional)")
+
+
+def is_include(name: str) -> bool:
+    """Return True if the value of a setting is the path of further settings. `name` comes from `possible_paths`."""
+    return name == "include.path" or (name.startswith("includeif.") and name.endswith(".path"))
 
 
 class TrackedFiles:

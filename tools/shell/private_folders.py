@@ -316,9 +316,13 @@ class PrivateFolders:
 
     def _make(self, client_folder: str) -> None:
         with self._making_lock:
-            if self._lock is None:
-                os.makedirs(self.path, 0o700, exist_ok=True)
-                self._lock = _lock(self.path)
+            # The server's folder may be missing even later, if a program that cleans `/tmp` has removed it.
+            with open_private_folder(self.path, makes=True):
+                pass
+            if self._lock is None or not os.path.lexists(os.path.join(self.path, LOCK_NAME)):
+                old_lock, self._lock = self._lock, _lock(self.path)
+                if old_lock is not None and old_lock >= 0:
+                    os.close(old_lock)
             with suppress(FileExistsError):
                 os.mkdir(client_folder, 0o700)
 

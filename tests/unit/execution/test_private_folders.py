@@ -321,6 +321,25 @@ async def test_the_files_of_a_server_that_was_killed_are_removed_by_the_next_one
     await living_server.aclose()
 
 
+@pytest.mark.requirement("shell.output.faults")
+async def test_folders_are_created_again_if_the_folder_of_a_running_server_was_removed(
+    store: PrivateFolders, tmp_path: Path
+) -> None:
+    await write_file(store, b"1")
+    remove_tree(store.path)
+    file = await write_file(store, b"2")
+    other_server = PrivateFolders(str(tmp_path))
+    await write_file(other_server, b"of another server")  # which removes folders without a live server
+    assert Path(file.path).read_bytes() == b"2"
+    assert Path(store.path).stat().st_mode & 0o777 == 0o700
+    await other_server.aclose()
+    remove_tree(store.path)
+    Path(store.path).symlink_to(tmp_path)
+    file = await write_file(store, b"3")
+    assert file.missing == 1
+    Path(store.path).unlink()
+
+
 @pytest.mark.requirement("scratch.owner")
 async def test_a_client_has_a_scratch_folder_and_one_for_plans(store: PrivateFolders, tmp_path: Path) -> None:
     scratch_folder, plan_folder = (store.scratch_of("a", is_plan=is_plan) for is_plan in (False, True))

@@ -23,6 +23,7 @@ from itertools import chain, islice
 
 from tools.files.path_opener import SETTLED_NANOSECONDS
 from tools.files.workspace import contains, is_inside
+from tools.permissions.git_repositories import is_include, possible_paths
 from tools.permissions.protected_files import AGENT_FOLDERS
 from tools.shell.process_spec import SecretPlace
 from tools.shell.sandbox.auto_run_guard import read_settings
@@ -98,8 +99,7 @@ def secret_places(
                 is_secret, includes = _examine_settings(real, place, state)
                 if len(included_paths) < INCLUDED:
                     included_paths += (
-                        (os.path.join(os.path.dirname(path), re.sub(r"^~(?=/)", lambda _: home, include)), place)
-                        for include in includes
+                        (os.path.join(os.path.dirname(path), in_home(include, home)), place) for include in includes
                     )
                 if not is_secret and not is_linked and not is_inside(real, folders):
                     continue
@@ -230,7 +230,8 @@ def _examine_cached(path: str, place: str, *_state: int) -> tuple[bool, Sequence
     if (content := read_settings(path)) is None:
         return True, ()
     text = content.decode("utf-8", "replace")
-    return may_hold_secret(text, place), included_settings(text) if "git" in HOME_PLACES[place].programs else ()
+    settings = possible_paths(text) if "git" in HOME_PLACES[place].programs else ()
+    return may_hold_secret(text, place), [value for name, value in settings if is_include(name)]
 
 
 # Further names of secrets in settings files
@@ -276,10 +277,6 @@ _NAMED = re.compile(
 )
 _SECTION = re.compile(r"[ \t]*\[+([^\[\]]*)\]+[ \t]*(?:[#;].*)?")
 _COMMENT = re.compile(r"[ \t]*(?:#|;(?!;)|![ \t]*\w)")
-_INCLUDE = re.compile(r"^[ \t]*\[include(?:if[^\n\]]*)?\]([^\[]*)", re.IGNORECASE | re.MULTILINE)
-_INCLUDED_PATH = re.compile(
-    r"^[ \t]*path[ \t]*=[ \t]*(\"[^\"\n]+\"|[^\s#;](?:[^\n#;]*[^\s#;])?)", re.IGNORECASE | re.MULTILINE
-)
 _QUOTED = re.compile(r"\"(?>(?:[^\"\\]|\\.)*)\"|'[^']*+'")
 # In a script: a name, and something after it that may be its value
 _MENTION = re.compile(
@@ -330,10 +327,9 @@ def may_hold_secret(text: str, place: str) -> bool:
     )
 
 
-def included_settings(text: str) -> list[str]:
-    """Return the files that git settings include, as written."""
-    sections = _INCLUDE.findall(text)
-    return [path.strip('"') for section in sections for path in _INCLUDED_PATH.findall(section)]
+def in_home(path: str, home: str) -> str:
+    """Replace a `~` at the beginning of a path in git's settings with the home folder."""
+    return home + path[1:] if path.startswith("~/") else path
 
 
 def keeps_secret(text: str) -> bool:

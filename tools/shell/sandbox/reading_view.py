@@ -21,9 +21,9 @@ from tools.contract.command_views import SYSTEM
 from tools.files.path_opener import Stamp, StampedCache, open_regular, stamp_of
 from tools.files.workspace import SCRATCH_NAME, contains, is_inside, outermost
 from tools.permissions.git_history_names import object_folders
-from tools.permissions.git_repositories import linked_stores, work_tree_above
+from tools.permissions.git_repositories import is_include, linked_stores, possible_paths, work_tree_above
 from tools.permissions.protected_files import REPOSITORY
-from tools.shell.sandbox.credential_masks import included_settings
+from tools.shell.sandbox.credential_masks import in_home
 from tools.shell.sandbox.mount_check import MountTable
 
 ETC = "/etc"
@@ -37,9 +37,6 @@ LINKS = 40  # maximum number of symlinks followed in one path, as in the kernel
 ENVIRONMENTS = 1_000  # names in a workspace folder to check for Python environments
 INCLUDED = 20  # maximum files of the user's git settings to read
 SETTINGS_BYTES = 256 * 1024
-_NAMED_BY_SETTINGS = re.compile(
-    r'^(?:\s*\[[^\]\n]*\])?\s*(?:excludesfile|attributesfile)\s*=\s*"?([^"\n#;]+)', re.IGNORECASE | re.MULTILINE
-)
 _HOME_OF_ENVIRONMENT = re.compile(r"^home\s*=\s*(.+)$", re.MULTILINE)
 _PYTHON = re.compile(r"python[\d.]*")
 
@@ -178,13 +175,13 @@ def settings_of_git(home: str, roots: Sequence[str]) -> Iterator[str]:
             continue
         yield os.path.realpath(path)
         folder = os.path.dirname(path)
-        pending += (
-            os.path.join(folder, re.sub(r"^~(?=/)", lambda _: home, include)) for include in included_settings(text)
-        )
-        named_files += (
-            os.path.join(home, re.sub(r"^~/", "", name.strip())) for name in _NAMED_BY_SETTINGS.findall(text)
-        )
-    yield from (os.path.realpath(path) for path in named_files if os.path.isfile(path))
+        for name, value in possible_paths(text):
+            if is_include(name):
+                pending.append(os.path.join(folder, in_home(value, home)))
+            elif name in ("core.excludesfile", "core.attributesfile"):
+                named_files.append(in_home(value, home))
+    # Git looks for a relative path in the work tree, which is visible anyway.
+    yield from (os.path.realpath(path) for path in named_files if os.path.isabs(path) and os.path.isfile(path))
 
 
 def _around(folder: str, home: str) -> Iterator[str]:
