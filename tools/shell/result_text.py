@@ -524,7 +524,10 @@ def timed_out_message(command: FinishedCommand, silence_seconds: float) -> str:
         return f"{sentence} It had printed {size(output.total)} of binary data."
     if not output.text:
         return f"{sentence} It had printed nothing."
-    location = f" {size(output.total)} (all of it: {shown_whole_path(output.file)})" if output.file is not None else ""
+    location = ""
+    if output.file is not None:
+        kept = f"all but the last {size(output.missing)}" if output.missing else "all of it"
+        location = f" {size(output.total)} ({kept}: {shown_whole_path(output.file)})"
     return f"{sentence} It had printed{location}:\n{output.text}\n"
 
 
@@ -536,11 +539,13 @@ def job_content(job: Job, output: ShownOutput) -> str:
         lines.append(
             "It continues after this call. read_background_output shows its output, and stop_background_job ends it."
         )
-        if job.request.view.network is Network.SESSION_LOOPBACK:
+        if confined_command.network is Network.SESSION_LOOPBACK:
             lines.append(
                 "Only commands of this session, such as curl, can reach the ports that it opens. For the user's "
                 'browser or web_fetch, start it with needs: "network".'
             )
+        elif job.request.view.network is Network.SESSION_LOOPBACK:  # the loopback could not be created
+            lines.append('No other program can reach the ports that it opens. If one must, set needs: "network".')
         elif confined_command.network is Network.HOST and confined_command.view is not ViewKind.UNCONFINED:
             lines.append('Only commands with needs: "network" can reach the ports that it opens.')
     return "\n".join([*lines, _output_block(output)])

@@ -216,8 +216,8 @@ async def test_a_sandbox_that_could_not_be_probed_for_lack_of_resources_is_probe
     with pytest.raises(ToolError) as refusal:
         await sandbox.confine(spec(root), [str(root)], WORKING)
     assert refusal.value.code is ToolErrorType.RESOURCES_EXHAUSTED
-    fake_bubblewrap(root, "exit 7")
-    assert (await sandbox.status([str(root)])).failure == "it ended with code 7"
+    fake_bubblewrap(root, "kill -9 $$")
+    assert (await sandbox.status([str(root)])).failure == "it was killed by SIGKILL"
 
 
 @pytest.mark.requirement("sandbox.kernel")

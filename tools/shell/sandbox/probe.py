@@ -152,7 +152,7 @@ async def _failure_in(starter: ProcessStarter, confined_command: ConfinedCommand
         with fail_after(SECONDS):
             with suppress(EndedEarlyError):
                 await confined_command.begin(process.mount)
-            code = (await process.wait()).code
+            status = await process.wait()
         output = unread_output(process)
     except StartFailedError as error:
         if (exhaustion := exhaustion_of(OSError(error.number, ""), NOTHING_DONE)) is not None:
@@ -170,11 +170,11 @@ async def _failure_in(starter: ProcessStarter, confined_command: ConfinedCommand
             await process.end(0)
             process.close()
         await confined_command.release()
-    if code == WORKED:
+    if status.code == WORKED:
         return f"it does not confine commands as it should: one {output.strip()}"
-    if code == 0:
+    if status.code == 0:
         return None
     if (resource_error := exhaustion_of(scarcity_in(output) or OSError(), NOTHING_DONE)) is not None:
         raise resource_error
     meanings = (meaning for words, meaning in _KNOWN_FAILURES.items() if words in output)
-    return next(meanings, f"it ended with code {code}")
+    return next(meanings, f"it was killed by {status.signal}" if status.signal else f"it ended with code {status.code}")
