@@ -250,7 +250,7 @@ class PrivateFolders:
         """Return a folder for package managers' downloads. The folder is kept for the next session. Blocking.
 
         Each cache belongs to one client and one workspace, so its contents can affect only commands that the workspace
-        could affect anyway. Returns `None` for a client that will not return.
+        could affect anyway. Returns `None` for a client that will not return, or if the folder cannot be created.
         """
         if self._caches is None or not self._comes_back(client_key):
             return None
@@ -345,7 +345,7 @@ def make_open_folder(path: str) -> None:
 
 
 def _lock(folder: str) -> int:
-    """Lock this server's folder until the process exits, and remove those of killed servers. -1 means no locks."""
+    """Lock this server's folder until the process exits, and remove those of killed servers. Return -1 on Windows."""
     if sys.platform == "win32":
         return -1
     import fcntl  # noqa: PLC0415 - POSIX only

@@ -25,8 +25,8 @@ class ResourceLimits:
 class LandlockRules:
     """Landlock rules for the files of a program and everything it starts.
 
-    All sockets except netlink sockets are refused. Paths are absolute and without symlinks. A missing path grants
-    nothing, and a path that has become a symlink is an error.
+    All sockets except netlink sockets and unnamed pairs are refused. Paths are absolute and without symlinks. A missing
+    path grants nothing, and a path that has become a symlink is an error.
     """
 
     readable: tuple[str, ...]  # files and folders, with their contents, that may be read, listed and executed

@@ -129,9 +129,10 @@ class AutoRunScanner:
             if folder.auto_run:
                 holding.add(path)
             for entry in folder.auto_run:
-                if folded(entry.name) == REPOSITORY:
+                is_repository = folded(entry.name) == REPOSITORY
+                if is_repository:
                     work_trees.append(path)
-                if folded(entry.name) == REPOSITORY and entry.is_dir(follow_symlinks=False):
+                if is_repository and entry.is_dir(follow_symlinks=False):
                     add_repository(entry.path)
                 else:
                     add_paths((entry.path,))

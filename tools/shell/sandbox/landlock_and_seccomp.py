@@ -217,7 +217,7 @@ _PAIR_TYPES = (1, 5)  # SOCK_STREAM, SOCK_SEQPACKET; not datagrams, because such
 _TYPE_MASK = 0xF
 # NETLINK_ROUTE; other protocols give access to other programs, or to parts of the kernel that require no capability.
 _ROUTES = 0
-_NEW_NAMESPACES = 0x7E020080  # all CLONE_NEW* flags, because a command would have capabilities in its own namespace
+_NEW_NAMESPACES = 0x7E020080  # all CLONE_NEW* flags, because a command has all capabilities in a new user namespace
 _CLONE_NAMESPACES = 0x7E020000  # the same flags for `clone`, where the lowest byte of the argument is a signal number
 
 

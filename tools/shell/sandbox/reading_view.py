@@ -52,7 +52,7 @@ def reading_view_paths(
 ) -> tuple[str, ...]:
     """Return the existing real paths that a command sees in addition to the workspace. Blocking.
 
-    None is inside another or in the workspace, and none contains the home folder.
+    None is inside another or in the workspace. Only `required_paths` can contain the home folder.
     """
     real_home = os.path.realpath(home)
     # Ignore a home folder inside the workspace: a command could write files there that would make other paths readable.
@@ -116,7 +116,7 @@ _private_paths_in_etc = StampedCache[tuple[str, ...]](1)
 
 
 def private_paths_in_etc() -> tuple[str, ...]:
-    """Return the paths in `/etc` that this user may read but others may not. Scans again after changes. Blocking."""
+    """Return the paths in `/etc` that this user may read but others may not. Cached for at most a minute. Blocking."""
     period, scanned_at = time.monotonic() // ETC_SECONDS, time.time_ns()
     if (cached_paths := _private_paths_in_etc.get(period)) is not None:
         return cached_paths
@@ -242,7 +242,10 @@ def _programs(
 
 
 def _prefix_of(folder: str, home: str, hidden_paths: Iterable[str], table: MountTable) -> str | None:
-    """Return the installation folder that contains a program folder, or `None` if there is none."""
+    """Return the installation folder that contains a program folder; `None` if there is none, or part of it is hidden.
+
+    Also `None` if the installation folder is a mount point.
+    """
     prefix, name = os.path.split(folder)
     is_prefix = (
         name == "bin"
