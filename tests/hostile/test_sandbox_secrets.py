@@ -476,6 +476,14 @@ async def test_files_that_git_settings_include_are_hidden_only_if_they_contain_a
 
 
 @pytest.mark.requirement("sandbox.secrets")
+def test_symlinks_that_cannot_be_followed_do_not_stop_the_search_for_secrets(home: Path) -> None:
+    (home / "loop").symlink_to("loop")
+    (home / "too-long").symlink_to("x" * 300)
+    secret = put(home, "unknown", "ghp_0aZ9bY8cX7dW6eV5fU4gT3hS2iR1jQ0kP9lO\n")
+    assert str(secret) in secret_places(str(home)).files
+
+
+@pytest.mark.requirement("sandbox.secrets")
 def test_a_path_with_a_nul_in_git_settings_is_not_looked_up(root: Path, home: Path) -> None:
     settings = put(home, ".gitconfig", "[include]\n\tpath = a\0b\n[core]\n\texcludesFile = /a\0b\n")
     assert str(settings) in secret_places(str(home)).settings

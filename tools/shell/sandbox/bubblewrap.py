@@ -46,7 +46,14 @@ from tools.shell.sandbox.landlock_and_seccomp import (
 )
 from tools.shell.sandbox.mount_check import NEW_ROOT, MountGate
 from tools.shell.sandbox.probe import NO_ANSWER, Probe, failure_of
-from tools.shell.sandbox.reading_view import ETC, OPEN_TO_ALL, TEMPORARY, reading_view_paths, without_private_paths
+from tools.shell.sandbox.reading_view import (
+    ETC,
+    OPEN_TO_ALL,
+    TEMPORARY,
+    reading_view_paths,
+    settings_files_of_git,
+    without_private_paths,
+)
 from tools.shell.sandbox.visible_file_system import (
     UNREACHABLE,
     PreparedView,
@@ -454,8 +461,17 @@ class BubblewrapConfinement:
             *(path for visible_path in visible_paths for path in without_private_paths(visible_path)),
         )
         environment = {name: value for name, value in spec.environment.items() if name not in UNREACHABLE}
-        settings = next((path for path in readable if path.endswith(("/.gitconfig", "/git/config"))), os.devnull)
-        environment["GIT_CONFIG_GLOBAL"] = settings  # git fails if it may not read its settings file
+        # Git fails if it may not read its settings file. Files in the workspace are ignored, because commands can write
+        # them.
+        real_paths = {path: os.path.realpath(path) for path in settings_files_of_git(self._site.home)}
+        environment["GIT_CONFIG_GLOBAL"] = next(
+            (
+                path
+                for path, real in real_paths.items()
+                if is_inside(real, visible_paths) and not is_inside(real, roots)
+            ),
+            os.devnull,
+        )
         temporary = None
         if private_folder is not None:
             temporary = os.path.join(private_folder(), "landlock-tmp")

@@ -79,9 +79,12 @@ def secret_places(
     listed = {path for path, _ in known_paths}
     # Files in roots that do not contain the home folder belong to the workspace.
     narrow_roots = [root for root in roots if not contains(root, real_home)]
-    found = (path for path in _files_with_secrets(home, time.monotonic() // SEARCH_SECONDS) if path not in listed)
-    found_places = ((path, path) for path in found if not is_inside(os.path.realpath(path), (*narrow_roots, *folders)))
-    for path, place in chain(known_paths, included_paths, ((path, None) for path in server_paths), found_places):
+    searched_paths = (
+        (path, path)
+        for path in _files_with_secrets(home, time.monotonic() // SEARCH_SECONDS)
+        if path not in listed and not is_inside(os.path.realpath(path), (*narrow_roots, *folders))
+    )
+    for path, place in chain(known_paths, included_paths, ((path, None) for path in server_paths), searched_paths):
         # Files that this user cannot read need not be hidden, because commands cannot read them either.
         with suppress(OSError):
             if not os.access(path, os.R_OK):
@@ -89,11 +92,11 @@ def secret_places(
             real = os.path.realpath(path)
             if real in withheld or contains(real, real_home) or (place is not None and is_inside(real, readable_paths)):
                 continue
-            entry = HOME_PLACES.get(place) or _found_place(place, home) if place else None
+            entry = HOME_PLACES.get(place) or _place_of_searched_file(place, home) if place else None
             state = os.stat(real)
             # In a workspace that does not contain the home folder, the empty replacement could be mistaken for the real
             # file, and committed.
-            is_linked = is_inside(real, narrow_roots)
+            is_in_workspace = is_inside(real, narrow_roots)
             is_of_settings = entry is not None and entry.is_settings
             if place and is_of_settings and stat.S_ISREG(state.st_mode):
                 is_secret, includes = _examine_settings(real, place, state)
@@ -101,11 +104,11 @@ def secret_places(
                     included_paths += (
                         (os.path.join(os.path.dirname(path), in_home(include, home)), place) for include in includes
                     )
-                if not is_secret and not is_linked and not is_inside(real, folders):
+                if not is_secret and not is_in_workspace and not is_inside(real, folders):
                     continue
             if stat.S_ISDIR(state.st_mode):
                 folders[real] = None
-            elif is_of_settings and not is_linked:
+            elif is_of_settings and not is_in_workspace:
                 settings[real] = None
             else:
                 files[real] = None
@@ -195,7 +198,7 @@ def _files_with_secrets(home: str, _period: float) -> tuple[str, ...]:
 
     top, settings = sorted_entries(home), sorted_entries(f"{home}/.config")
     folders = [entry.path for entry in top if entry.name[0] == "."] + [entry.path for entry in settings]
-    files = (entry for entries in (top, *map(sorted_entries, folders)) for entry in entries if entry.is_file())
+    files = (entry for entries in (top, *map(sorted_entries, folders)) for entry in entries if os.path.isfile(entry))
     paths: list[str] = []
     bytes_left = SEARCHED_BYTES
     for entry in islice(files, SEARCHED_FILES):
@@ -210,8 +213,11 @@ def _files_with_secrets(home: str, _period: float) -> tuple[str, ...]:
     return tuple(paths)
 
 
-def _found_place(path: str, home: str) -> SecretPlace:
-    """Return the place of a file found by the search. Its program is probably named like the file or its folder."""
+def _place_of_searched_file(path: str, home: str) -> SecretPlace:
+    """Return the place of a file in which the search found a secret.
+
+    The program of the file is probably named like the file or its folder.
+    """
     name = os.path.relpath(path, home).removeprefix(".config/").lstrip(".").split("/")[0].split(".")[0]
     return SecretPlace(frozenset({name, name.removesuffix("rc")}), is_settings=False)
 

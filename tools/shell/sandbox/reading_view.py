@@ -159,14 +159,19 @@ def without_private_paths(path: str) -> Iterator[str]:
             pending += (inner_path for inner_path in inner if not os.path.islink(inner_path))
 
 
+def settings_files_of_git(home: str) -> tuple[str, str]:
+    """Return the paths of the user's git settings, which may not exist."""
+    base = os.environ.get("XDG_CONFIG_HOME") or os.path.join(home, ".config")
+    return os.path.join(home, ".gitconfig"), os.path.join(base, "git", "config")
+
+
 def settings_of_git(home: str, roots: Sequence[str]) -> Iterator[str]:
     """Yield real paths of the user's existing git settings, and of the files that they name. Blocking.
 
     Ignores settings inside the workspace, because commands can write them.
     """
-    base = os.environ.get("XDG_CONFIG_HOME") or os.path.join(home, ".config")
-    pending = deque([os.path.join(home, ".gitconfig"), os.path.join(base, "git", "config")])
-    named_files = [os.path.join(base, "git", name) for name in ("ignore", "attributes")]
+    pending = deque(settings_files_of_git(home))
+    named_files = [os.path.join(os.path.dirname(pending[-1]), name) for name in ("ignore", "attributes")]
     for _ in range(INCLUDED):
         if not pending:
             break
