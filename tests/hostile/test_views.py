@@ -23,6 +23,7 @@ from tools.contract.command_views import CommandView, FileRestrictions, Network
 from tools.contract.tool_errors import ToolError, ToolErrorType
 from tools.shell.command_environment import command_environment
 from tools.shell.process_spec import SandboxChanges
+from tools.shell.sandbox.auto_run_guard import AutoRunScanner
 from tools.shell.sandbox.landlock_and_seccomp import unavailable_reason
 from tools.shell.sandbox.reading_view import private_paths_in_etc, reading_view_paths
 from tools.shell.sandbox.visible_file_system import Site
@@ -282,6 +283,30 @@ async def test_a_reader_uses_up_no_resources_that_all_programs_of_the_user_share
     follow = "echo one > /tmp/f; (sleep 0.2; echo two >> /tmp/f) & tail -f -s 0.1 -n +1 --pid=$! /tmp/f 2> /dev/null"
     result = await place.run(f"{take}; {follow}", replace(READING, may_take_shares=False))
     assert result.output == "-1 -1 -1 -1\none\ntwo\n"
+
+
+@pytest.mark.requirement("sandbox.reading")
+async def test_symlinks_that_cannot_be_read_and_unusable_settings_in_a_workspace_stop_no_command(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    unreadable = Path("/proc/1/root/bin")
+    for name in ("venv/bin", "env", "holding/.vscode"):
+        (place.ws / name).mkdir(parents=True)
+    (place.ws / "venv" / "bin" / "python").symlink_to(unreadable / "python3")
+    (place.ws / "venv" / "pyvenv.cfg").write_text("home = /usr/bin\n")
+    (place.ws / "env" / "pyvenv.cfg").write_text("home = /usr\0bin\n")
+    (place.ws / "bin").symlink_to(unreadable)
+    monkeypatch.setenv("PATH", f"{place.ws}/bin:{os.environ['PATH']}")
+    # The settings of the repository, which is elsewhere, cannot be found.
+    shutil.rmtree(place.ws / ".git")
+    (place.ws / ".git").write_text(f"gitdir: {unreadable}\n")
+    for view in (READING, WORKING):
+        assert (await place.run("echo done", view)).output == "done\n"
+    scanner = AutoRunScanner()
+    assert str(place.ws / "holding" / ".vscode") in scanner.scan(str(place.ws)).paths
+    shutil.rmtree(place.ws / "holding")
+    (place.ws / "holding").symlink_to(unreadable)
+    assert str(place.ws / "holding" / ".vscode") not in scanner.scan(str(place.ws)).paths
 
 
 @pytest.mark.requirement("sandbox.reading")

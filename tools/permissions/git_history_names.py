@@ -17,6 +17,7 @@ from tools.contract.call_options import AbortSignal, Deadline
 from tools.files.child_process import Child, ChildFailedError, find_program
 from tools.files.ignore_files import exclude_file
 from tools.files.path_opener import StampedCache, open_regular, stamp_of
+from tools.files.workspace import resolve_links
 
 MAX_SECONDS = 2.0  # time limit for git to list the names
 MAX_BYTES = 64_000_000  # maximum bytes of output to read from git
@@ -51,7 +52,7 @@ MAX_ID_BYTES = 256 * 1024  # bytes to read of each such file
 def store_of(folder: str) -> str | None:
     """Return the real path of the folder with a work tree's data, or `None`. A bare repository is its own store."""
     exclude = exclude_file(folder)  # `info/exclude`, which is in the store even for linked worktrees
-    store = os.path.realpath(os.path.dirname(os.path.dirname(exclude)) if exclude is not None else folder)
+    store = resolve_links(os.path.dirname(os.path.dirname(exclude)) if exclude is not None else folder)
     return store if all(os.path.exists(os.path.join(store, name)) for name in ("HEAD", "objects")) else None
 
 
@@ -91,7 +92,7 @@ def object_folders(stores: Iterable[str]) -> Iterator[str]:
         yield objects
         with suppress(OSError), open_regular(os.path.join(objects, "info", "alternates"), through_links=True) as file:
             lines = os.fsdecode(file.head(MAX_ALTERNATES_BYTES)).splitlines() if levels_left > 0 else []
-            waiting.extend((os.path.realpath(os.path.join(objects, line)), levels_left - 1) for line in lines)
+            waiting.extend((resolve_links(os.path.join(objects, line)), levels_left - 1) for line in lines)
 
 
 class GitStores:

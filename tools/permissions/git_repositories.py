@@ -12,7 +12,7 @@ from urllib.parse import unquote
 
 from tools.files.ignore_files import repository_of
 from tools.files.path_opener import Stamp, StampedCache, open_regular, stamp_of
-from tools.files.workspace import contains, is_inside, outermost
+from tools.files.workspace import contains, is_inside, outermost, resolve_links
 from tools.permissions.protected_files import (
     REPOSITORY,
     folded,
@@ -142,23 +142,23 @@ def linked_stores(top: str) -> list[str]:
     git_file = os.path.join(top, REPOSITORY)
     if not os.path.isfile(git_file):
         return []
-    store = os.path.realpath(repository_of(top) or git_file)
+    store = resolve_links(repository_of(top) or git_file)
     if not os.path.isfile(os.path.join(store, "HEAD")):
         return []
     back = _pointer(store, "gitdir")
-    if back and os.path.realpath(os.path.join(store, back)) == os.path.realpath(git_file):
-        common = os.path.realpath(os.path.join(store, _pointer(store, "commondir")))
+    if back and resolve_links(os.path.join(store, back)) == resolve_links(git_file):
+        common = resolve_links(os.path.join(store, _pointer(store, "commondir")))
         is_own = os.path.dirname(store) == os.path.join(common, "worktrees")
         has_data = all(os.path.lexists(os.path.join(common, name)) for name in ("HEAD", "objects"))
         return [store, common] if is_own and has_data else [store]
     tree = dict(_settings(os.path.join(store, "config"))).get("core.worktree")
-    is_own = tree is not None and os.path.realpath(os.path.join(store, tree)) == top
+    is_own = tree is not None and resolve_links(os.path.join(store, tree)) == top
     return [store] if is_own else []
 
 
 def repositories_outside(folder: str, roots: Sequence[str]) -> Iterator[str]:
     """Yield the real paths outside the workspace in which git makes changes if it works in this folder."""
-    if (top := work_tree_above(os.path.realpath(folder))) is not None:
+    if (top := work_tree_above(resolve_links(folder))) is not None:
         yield from (path for path in outermost((top, *linked_stores(top))) if not is_inside(path, roots))
 
 
@@ -244,7 +244,7 @@ def _named_paths(work_tree: str) -> _NamedBySettings:
     """Return the paths that settings name for a work tree, as written and with every symlink resolved."""
     paths = _read_named_paths(work_tree)
     hooks, files = (
-        tuple(dict.fromkeys((*map(os.path.normpath, group), *map(os.path.realpath, group))))
+        tuple(dict.fromkeys((*map(os.path.normpath, group), *map(resolve_links, group))))
         for group in (paths.hooks, paths.files)
     )
     return paths._replace(hooks=hooks, files=files)

@@ -34,7 +34,7 @@ from weakref import WeakSet
 
 from tools.contract.tool_errors import exhaustion_of
 from tools.files.path_opener import BLOCK_BYTES, StampedCache, open_folder, open_regular, real_path, stamp_of
-from tools.files.workspace import contains, is_inside
+from tools.files.workspace import contains, is_inside, resolve_links
 from tools.permissions import protected_files
 from tools.permissions.git_repositories import (
     SETTINGS_FILES,
@@ -152,13 +152,13 @@ class AutoRunScanner:
             if depth < DEPTH:
                 queue.extend((folder, depth + 1) for folder in subfolders)
         for path in sorted(self._holding.get(root, set()) - scanned):
-            if os.path.realpath(path) == path:
+            if resolve_links(path) == path:
                 add_folder(path)
         self._holding[root] = holding
         for work_tree in dict.fromkeys(work_trees):
             for path in paths_named_by_settings(work_tree, root):
                 # If a symlink leads to the path, the path with all symlinks resolved is also named.
-                if os.path.lexists(path) and os.path.realpath(os.path.dirname(path)) == os.path.dirname(path):
+                if os.path.lexists(path) and resolve_links(os.path.dirname(path)) == os.path.dirname(path):
                     result.named_by_git.add(path)
                     add_paths((path,))
         return result

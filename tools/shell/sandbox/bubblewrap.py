@@ -27,7 +27,7 @@ from tools.contract.tool_errors import (
     sandbox_unavailable,
 )
 from tools.files.child_process import find_program, is_outside
-from tools.files.workspace import contains, is_inside
+from tools.files.workspace import contains, is_inside, resolve_links
 from tools.machine.threads import THREADS
 from tools.shell.loopback import SessionLoopbacks
 from tools.shell.private_folders import PrivateFolders, empty_if_large
@@ -463,7 +463,7 @@ class BubblewrapConfinement:
         environment = {name: value for name, value in spec.environment.items() if name not in UNREACHABLE}
         # Git fails if it may not read its settings file. Files in the workspace are ignored, because commands can write
         # them.
-        real_paths = {path: os.path.realpath(path) for path in settings_files_of_git(self._site.home)}
+        real_paths = {path: resolve_links(path) for path in settings_files_of_git(self._site.home)}
         environment["GIT_CONFIG_GLOBAL"] = next(
             (
                 path

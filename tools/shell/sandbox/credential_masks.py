@@ -22,7 +22,7 @@ from functools import cache, lru_cache
 from itertools import chain, islice
 
 from tools.files.path_opener import SETTLED_NANOSECONDS
-from tools.files.workspace import contains, is_inside
+from tools.files.workspace import contains, is_inside, resolve_links
 from tools.permissions.git_repositories import is_include, possible_paths
 from tools.permissions.protected_files import AGENT_FOLDERS
 from tools.shell.process_spec import SecretPlace
@@ -67,8 +67,8 @@ def secret_places(
     environ: Mapping[str, str] = os.environ,
 ) -> HiddenPaths:
     """Return the paths to hide on this machine in its current state."""
-    real_home = os.path.realpath(home)
-    readable_paths = tuple(map(os.path.realpath, readable))
+    real_home = resolve_links(home)
+    readable_paths = tuple(map(resolve_links, readable))
     # Sorting puts folders before their contents.
     known_paths = [*sorted(_known_paths(home, environ)), *((path, "") for path in SYSTEM_PATHS)]
     folders: dict[str, None] = {}
@@ -82,7 +82,7 @@ def secret_places(
     searched_paths = (
         (path, path)
         for path in _files_with_secrets(home, time.monotonic() // SEARCH_SECONDS)
-        if path not in listed and not is_inside(os.path.realpath(path), (*narrow_roots, *folders))
+        if path not in listed and not is_inside(resolve_links(path), (*narrow_roots, *folders))
     )
     for path, place in chain(known_paths, included_paths, ((path, None) for path in server_paths), searched_paths):
         # Files that this user cannot read need not be hidden, because commands cannot read them either.

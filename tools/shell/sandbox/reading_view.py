@@ -19,7 +19,7 @@ from itertools import islice
 
 from tools.contract.command_views import SYSTEM
 from tools.files.path_opener import Stamp, StampedCache, open_regular, stamp_of
-from tools.files.workspace import SCRATCH_NAME, contains, is_inside, outermost
+from tools.files.workspace import SCRATCH_NAME, contains, is_inside, outermost, resolve_links
 from tools.permissions.git_history_names import object_folders
 from tools.permissions.git_repositories import is_include, linked_stores, possible_paths, work_tree_above
 from tools.permissions.protected_files import REPOSITORY
@@ -54,12 +54,12 @@ def reading_view_paths(
 
     None is inside another or in the workspace. Only `required_paths` can contain the home folder.
     """
-    real_home = os.path.realpath(home)
+    real_home = resolve_links(home)
     # Ignore a home folder inside the workspace: a command could write files there that would make other paths readable.
     home_paths = [path for path in (home, real_home) if not is_inside(path, roots)]
     folders = [path for path in search_path.split(os.pathsep) if os.path.isabs(path)]
     managers = [os.path.join(folder, name) for folder in home_paths[:1] for name in PROGRAM_MANAGERS]
-    outside = (path for path in (*folders, *managers) if not is_inside(os.path.realpath(path), roots))
+    outside = (path for path in (*folders, *managers) if not is_inside(resolve_links(path), roots))
     stamps = tuple((path, stamp_of(path)) for path in outside)
     paths = [path for folder in (*SYSTEM, *RUNNING_SYSTEM, *PROCESSORS) for path in _around(folder, real_home)]
     paths += _programs(stamps, frozenset(managers), real_home, tuple(hidden_paths), tuple(roots))
@@ -67,7 +67,7 @@ def reading_view_paths(
     paths += _repositories(roots, real_home, with_repository=with_repository)
     if home_paths:
         paths += (path for path in settings_of_git(home, roots) if not is_inside(path, hidden_paths))
-    paths += map(os.path.realpath, required_paths)
+    paths += map(resolve_links, required_paths)
     return tuple(outermost(path for path in paths if not is_inside(path, roots) and os.path.lexists(path)))
 
 
@@ -105,7 +105,7 @@ def links_of_programs(home: str, search_path: str, roots: Sequence[str]) -> Iter
     yield from SYSTEM
     yield home
     for folder in search_path.split(os.pathsep):
-        if os.path.isabs(folder) and not is_inside(real := os.path.realpath(folder), roots):
+        if os.path.isabs(folder) and not is_inside(real := resolve_links(folder), roots):
             yield folder
             if not is_inside(real, SYSTEM):
                 yield from _links_in(folder, stamp_of(folder))
@@ -176,9 +176,9 @@ def settings_of_git(home: str, roots: Sequence[str]) -> Iterator[str]:
         if not pending:
             break
         path = pending.popleft()
-        if is_inside(os.path.realpath(path), roots) or (text := _text(path)) is None:
+        if is_inside(resolve_links(path), roots) or (text := _text(path)) is None:
             continue
-        yield os.path.realpath(path)
+        yield resolve_links(path)
         folder = os.path.dirname(path)
         for name, value in possible_paths(text):
             if is_include(name):
@@ -186,12 +186,12 @@ def settings_of_git(home: str, roots: Sequence[str]) -> Iterator[str]:
             elif name in ("core.excludesfile", "core.attributesfile"):
                 named_files.append(in_home(value, home))
     # Git looks for a relative path in the work tree, which is visible anyway.
-    yield from (os.path.realpath(path) for path in named_files if os.path.isabs(path) and os.path.isfile(path))
+    yield from (resolve_links(path) for path in named_files if os.path.isabs(path) and os.path.isfile(path))
 
 
 def _around(folder: str, home: str) -> Iterator[str]:
     """Yield the real path of a system folder. If it contains the home folder, yield its other entries instead."""
-    real = os.path.realpath(folder)
+    real = resolve_links(folder)
     if not contains(real, home):
         if os.path.exists(real):
             yield real
@@ -207,7 +207,7 @@ def _links_in(folder: str, _stamp: Stamp | None) -> tuple[str, ...]:
     try:
         with os.scandir(folder) as entries:
             links = [entry.path for entry in entries if entry.is_symlink()]
-        return tuple(os.path.join(os.path.realpath(folder), os.readlink(link)) for link in links)
+        return tuple(os.path.join(resolve_links(folder), os.readlink(link)) for link in links)
     except OSError:
         return ()
 
@@ -224,7 +224,7 @@ def _programs(
     table = MountTable()
     paths: list[str] = []
     for stamp in stamps:
-        folder = os.path.realpath(stamp[0])
+        folder = resolve_links(stamp[0])
         if contains(folder, home) or is_inside(folder, hidden_paths) or not os.path.isdir(folder):
             continue
         if stamp[0] in managers:
@@ -237,7 +237,7 @@ def _programs(
             for target in _links_in(*stamp)
             if not any(is_inside(place, roots) for place in links_to((target,), ()))
         )
-        targets = (path for path in map(os.path.realpath, link_targets) if os.path.isfile(path))
+        targets = (path for path in map(resolve_links, link_targets) if os.path.isfile(path))
         paths += (
             _prefix_of(os.path.dirname(path), home, hidden_paths, table) or path
             for path in targets
@@ -274,11 +274,11 @@ def _environments(roots: Sequence[str], home: str, hidden_paths: Collection[str]
             if (text := _text(os.path.join(folder, "pyvenv.cfg"))) is None:
                 continue
             home_match = _HOME_OF_ENVIRONMENT.search(text)
-            python = os.path.realpath(os.path.join(folder, "bin", "python"))
+            python = resolve_links(os.path.join(folder, "bin", "python"))
             programs, name = os.path.split(python)
             if (
                 home_match is not None
-                and os.path.realpath(home_match[1].strip()) == programs
+                and resolve_links(home_match[1].strip()) == programs
                 and _PYTHON.fullmatch(name)
                 and os.access(python, os.X_OK)
                 and not is_inside(programs, (*SYSTEM, *roots))
