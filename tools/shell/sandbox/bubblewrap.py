@@ -111,7 +111,7 @@ class ViewSetup:
         self._limited_paths, self._roots = {*view.masked, *view.pinned, *view.read_only}, (*view.roots, *view.writable)
         # Keyed by mounted path: where bubblewrap can make mounts inside this path, or `None` if its contents come from
         # the host, so that a later step must make them.
-        self._destinations: dict[str, str | None] = {"/": None if view.is_whole else ""}
+        self._destinations: dict[str, str | None] = {"/": None if view.is_whole else "", "/dev": "/dev"}
         if view.is_whole:
             self.options += ("--ro-bind", "/", "/")
         for place in sorted(view.links, key=depth):
