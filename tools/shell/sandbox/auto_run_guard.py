@@ -129,19 +129,18 @@ class AutoRunScanner:
             if folder.auto_run:
                 holding.add(path)
             for entry in folder.auto_run:
-                is_repository = folded(entry.name) == REPOSITORY
-                if is_repository:
+                if folded(entry.name) == REPOSITORY:
                     work_trees.append(path)
-                if is_repository and entry.is_dir(follow_symlinks=False):
-                    add_repository(entry.path)
-                else:
-                    add_paths((entry.path,))
+                    if entry.is_dir(follow_symlinks=False):
+                        add_repository(entry.path)
+                        continue
+                add_paths((entry.path,))
             result.unlistable += folder.unlistable
             return folder.subfolders
 
         # A git folder outside its work tree, or without one. An earlier command may have moved parts of it.
-        present = {name for name in ("HEAD", *_IN_STORE) if os.path.lexists(os.path.join(root, name))}
-        if folded(os.path.basename(root)) == REPOSITORY or ("HEAD" in present and len(present) > 1):
+        store_names = {name for name in ("HEAD", *_IN_STORE) if os.path.lexists(os.path.join(root, name))}
+        if folded(os.path.basename(root)) == REPOSITORY or ("HEAD" in store_names and len(store_names) > 1):
             add_repository(root)
         queue = deque([(root, 0)])
         scanned: set[str] = set()
@@ -202,8 +201,8 @@ class AutoRunScanner:
         parent = os.path.basename(path)
         auto_run: list[os.DirEntry[str]] = []
         subfolders: list[str] = []
-        present = {entry.name for entry in entries}
-        is_bare = any(present >= names for names in _BARE)
+        entry_names = {entry.name for entry in entries}
+        is_bare = any(entry_names >= names for names in _BARE)
         for entry in entries:
             name = entry.name
             # Quickly rule out almost all names.

@@ -136,7 +136,7 @@ class ViewSetup:
         for path in filter(os.path.lexists, view.seen):
             self._bind(path)
 
-        hidden: list[tuple[str, Callable[[], None]]] = [
+        mounts: list[tuple[str, Callable[[], None]]] = [
             *((path, partial(self._empty, path)) for path in view.hidden_folders),
             # On a `nodev` mount, a device file cannot be opened, so `/dev/null` mounted over a file hides it.
             *((path, partial(self._bind, path, "/dev/null")) for path in view.hidden_files),
@@ -144,15 +144,15 @@ class ViewSetup:
             *((path, partial(self._bind, path)) for path in filter(os.path.lexists, view.exempt)),
             *((path, partial(self._bind, path, source)) for path, source in view.masked.items()),
         ]
-        in_roots = {path for path, _ in hidden if any(contains(root, path) and path != root for root in view.roots)}
+        in_roots = {path for path, _ in mounts if any(contains(root, path) and path != root for root in view.roots)}
         # A root may itself be hidden, but the operator named it, so roots are mounted after hidden paths.
         writable = ((path, partial(self._bind, path, is_read_only=False)) for path in (*view.roots, *view.writable))
-        outside = (*(item for item in hidden if item[0] not in in_roots), *writable)
-        for _, mount in sorted(outside, key=lambda item: depth(item[0])):
+        outer_mounts = (*(item for item in mounts if item[0] not in in_roots), *writable)
+        for _, mount in sorted(outer_mounts, key=lambda item: depth(item[0])):
             mount()
         self.steps += (MountStep("", NEW_ROOT + path, is_read_only=False) for path in view.pinned)
         self.steps += (MountStep("", NEW_ROOT + path, is_read_only=True) for path in view.read_only)
-        for _, mount in sorted((item for item in hidden if item[0] in in_roots), key=lambda item: depth(item[0])):
+        for _, mount in sorted((item for item in mounts if item[0] in in_roots), key=lambda item: depth(item[0])):
             mount()
         # Files created in these in-memory file systems would be lost, so mount them read-only.
         for path in ("/", "/dev"):

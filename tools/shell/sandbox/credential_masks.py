@@ -79,12 +79,10 @@ def secret_places(
     listed = {path for path, _ in known_paths}
     # Files in roots that do not contain the home folder belong to the workspace.
     narrow_roots = [root for root in roots if not contains(root, real_home)]
-    searched_paths = (
-        (path, path)
-        for path in _files_with_secrets(home, time.monotonic() // SEARCH_SECONDS)
-        if path not in listed and not is_inside(resolve_links(path), (*narrow_roots, *folders))
-    )
-    for path, place in chain(known_paths, included_paths, ((path, None) for path in server_paths), searched_paths):
+    files_found = (path for path in _files_with_secrets(home, time.monotonic() // SEARCH_SECONDS) if path not in listed)
+    other_paths = (path for path in files_found if not is_inside(resolve_links(path), (*narrow_roots, *folders)))
+    server_places, other_places = ((path, None) for path in server_paths), ((path, path) for path in other_paths)
+    for path, place in chain(known_paths, included_paths, server_places, other_places):
         # Files that this user cannot read need not be hidden, because commands cannot read them either.
         with suppress(OSError):
             if not os.access(path, os.R_OK):

@@ -64,7 +64,18 @@ def reading_view_paths(
     paths = [path for folder in (*SYSTEM, *RUNNING_SYSTEM, *PROCESSORS) for path in _around(folder, real_home)]
     paths += _programs(stamps, frozenset(managers), real_home, tuple(hidden_paths), tuple(roots))
     paths += _environments(roots, real_home, hidden_paths)
-    paths += _repositories(roots, real_home, with_repository=with_repository)
+    # Show what git needs to use the repositories that contain the roots.
+    for root in roots:
+        top = work_tree_above(root)
+        is_above = top != root
+        if top is None or (is_above and (not with_repository or contains(top, real_home) or top in OPEN_TO_ALL)):
+            continue
+        linked_folders = linked_stores(top)
+        paths += (*([top] if is_above else []), *linked_folders)
+        for objects in object_folders(linked_folders or [os.path.join(top, REPOSITORY)]):
+            # Show the folder only if it really contains git objects.
+            if os.path.basename(objects) == "objects" and os.path.isdir(os.path.join(objects, "pack")):
+                paths.append(objects)
     if home_paths:
         paths += (path for path in settings_of_git(home, roots) if not is_inside(path, hidden_paths))
     paths += map(resolve_links, required_paths)
@@ -285,23 +296,6 @@ def _environments(roots: Sequence[str], home: str, hidden_paths: Collection[str]
                 and (prefix := _prefix_of(programs, home, hidden_paths, MountTable())) is not None
             ):
                 yield prefix
-
-
-def _repositories(roots: Sequence[str], home: str, *, with_repository: bool) -> Iterator[str]:
-    """Yield paths outside the roots: those that git needs to use the repositories that contain the roots."""
-    for root in roots:
-        top = work_tree_above(root)
-        is_above = top != root
-        if top is None or (is_above and (not with_repository or contains(top, home) or top in OPEN_TO_ALL)):
-            continue
-        if is_above:
-            yield top
-        linked = linked_stores(top)
-        yield from linked
-        for objects in object_folders(linked or [os.path.join(top, REPOSITORY)]):
-            # Show the folder only if it really contains git objects.
-            if os.path.basename(objects) == "objects" and os.path.isdir(os.path.join(objects, "pack")):
-                yield objects
 
 
 def _text(path: str) -> str | None:
