@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import resource
@@ -283,6 +284,18 @@ async def test_a_reader_uses_up_no_resources_that_all_programs_of_the_user_share
     follow = "echo one > /tmp/f; (sleep 0.2; echo two >> /tmp/f) & tail -f -s 0.1 -n +1 --pid=$! /tmp/f 2> /dev/null"
     result = await place.run(f"{take}; {follow}", replace(READING, may_take_shares=False))
     assert result.output == "-1 -1 -1 -1\none\ntwo\n"
+
+
+@pytest.mark.requirement("sandbox.kernel")
+@pytest.mark.parametrize("view", [READING, WORKING], ids=["reading", "working"])
+async def test_the_filter_refuses_every_call_that_changes_mounts(place: Place, view: CommandView) -> None:
+    code = (
+        "import ctypes\nlibrary = ctypes.CDLL(None, use_errno=True)\n"
+        "for number in (428, 429, 430, 431, 432, 433, 442, 467):\n"
+        "    library.syscall(number, -1, 0, 0, 0, 0)\n    print(ctypes.get_errno())"
+    )
+    result = await place.run(python(code), view)
+    assert {*result.output.split()} == {str(errno.EPERM)}
 
 
 @pytest.mark.requirement("sandbox.reading")

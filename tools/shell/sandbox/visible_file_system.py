@@ -101,7 +101,7 @@ class View:
     has_own_network: bool = True  # whether the command has a new network namespace, not the host's or the session's
 
     def expected(self) -> tuple[ExpectedMount, ...]:
-        """Return the required mounts: all writable, pinned, read-only or masked paths, and all parts of a partial view."""
+        """Return the required mounts: all writable, pinned, read-only or masked paths, and all of a partial view."""
         table = MountTable()
         return (
             *(table.bound_first(path) for path in (*self.roots, *self.writable)),
