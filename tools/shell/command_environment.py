@@ -57,7 +57,7 @@ _KNOWN = _CLEANED | frozenset(_KEPT.split())
 
 
 def command_environment(operator_variables: Mapping[str, str], server_environment: Mapping[str, str]) -> dict[str, str]:
-    """Return a command's whole environment. The operator's variables (`shell.env`) take precedence, uncleaned."""
+    """Return a command's whole environment. The operator's variables (`shell.env`) take precedence, unfiltered."""
     environment: dict[str, str] = {}
     for name, value in server_environment.items():
         is_address = name.upper() in _CLEANED

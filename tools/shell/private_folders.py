@@ -237,7 +237,10 @@ class PrivateFolders:
         return os.path.join(self.path, hashlib.sha256(client_key.encode()).hexdigest()[:16]) if client_key else None
 
     def scratch_of(self, client_key: str, *, is_plan: bool) -> str | None:
-        """Return the path of a client's `/tmp`, which may not exist yet; `None` if anonymous. Plan mode has its own."""
+        """Return the path of a client's `/tmp`, which may not exist yet, or `None` for an anonymous client.
+
+        Plan mode has a `/tmp` of its own.
+        """
         path = self.path_of(client_key)
         return os.path.join(path, SCRATCH_OF_PLAN if is_plan else SCRATCH) if path is not None else None
 

@@ -197,7 +197,7 @@ class Confinement(Protocol):
     async def make_ready(self, workspace_roots: Sequence[str]) -> None: ...
 
     def site(self, workspace_roots: Sequence[str], search_path: str) -> CommandSite:
-        """Return what is known about confining every client's commands, and what the reading view shows. Blocking."""
+        """Return the facts about confinement that apply to all clients, and the paths in the reading view. Blocking."""
         ...
 
     async def confine(

@@ -94,7 +94,7 @@ class ProcessGroupLimit:
             os.close(lock)
 
     def _make_in(self, parent: str) -> bool:
-        """Remove the groups of dead servers in a group, and create this server's there. Return True on success."""
+        """Remove dead servers' groups in the group `parent`, and create this server's there. Return True on success."""
         group = os.path.join(parent, f"{_GROUP_NAME}{os.urandom(8).hex()}")
         with suppress(OSError), ExitStack() as stack:
             parent_lock = _open_folder(parent)

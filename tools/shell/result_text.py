@@ -514,7 +514,7 @@ def timed_out_message(command: FinishedCommand, silence_seconds: float) -> str:
     if _NO_TERMINAL.search(output.text):
         advice = (
             "It seems to wait for a person at a terminal, which commands do not have. Change files with edit or "
-            "write_file, and use options with which a program ends by itself (top -b -n 1)."
+            "write_file, and use options that make a program exit on its own (top -b -n 1)."
         )
     else:
         advice += ", or run it with is_background: true and read its output with read_background_output."

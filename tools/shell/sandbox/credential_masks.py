@@ -1,4 +1,4 @@
-"""Finds the files that commands in the sandbox may not see: keys, passwords, browser sessions, and agents' settings.
+"""Finds the files that commands in the sandbox must not see: keys, passwords, browser sessions, and agents' settings.
 
 Everything else stays readable, because toolchains may be anywhere in a home folder. `HOME_PLACES` lists the known
 locations of secrets in a home folder. Small files near the top of the home folder are also searched for secrets.
