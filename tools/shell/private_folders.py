@@ -143,6 +143,7 @@ class OutputFile:
         if is_lost:
             self.kept_bytes -= size
             self.missing += size
+            self.folder.release(self, size)
 
 
 @dataclass(slots=True)
@@ -178,6 +179,11 @@ class PrivateFolder:
             return False
         self._bytes += count
         return True
+
+    def release(self, file: OutputFile, count: int) -> None:
+        """Undo `reserve` for bytes that could not be written."""
+        if file.path in self.files:  # otherwise `discard` has released all bytes of the file
+            self._bytes -= count
 
     def discard(self, file: OutputFile) -> None:
         if self.files.pop(file.path, None) is not None:

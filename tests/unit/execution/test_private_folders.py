@@ -129,6 +129,19 @@ async def test_an_output_that_cannot_be_written_is_counted_as_missing(store: Pri
     assert (file.kept_bytes, file.missing, file.waiting) == (0, 8, 0)
 
 
+@pytest.mark.requirement("shell.output.faults")
+async def test_outputs_that_could_not_be_written_do_not_count_towards_the_clients_limit(
+    store: PrivateFolders, tmp_path: Path
+) -> None:
+    obstacle = tmp_path / Path(store.path).name
+    obstacle.write_text("in the way")
+    for _ in range(3):
+        assert (await write_file(store, b"x" * 100)).missing == 100
+    obstacle.unlink()
+    file = await write_file(store, b"y" * 100)
+    assert (file.missing, Path(file.path).read_bytes()) == (0, b"y" * 100)
+
+
 @pytest.mark.requirement("shell.output.file")
 async def test_what_waits_for_the_disk_is_counted_and_written_in_order(tmp_path: Path) -> None:
     store = PrivateFolders(str(tmp_path))
