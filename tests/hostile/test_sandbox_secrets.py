@@ -484,6 +484,14 @@ def test_symlinks_that_cannot_be_followed_do_not_stop_the_search_for_secrets(hom
 
 
 @pytest.mark.requirement("sandbox.secrets")
+def test_an_included_file_whose_name_is_not_utf8_is_examined_and_shown_to_git(root: Path, home: Path) -> None:
+    put(home, ".gitconfig", b"[include]\n\tpath = ~/work/\xe4\n")
+    included_file = put(home, os.fsdecode(b"work/\xe4"), "[hub]\n\ttoken = hush-word\n")
+    assert str(included_file) in secret_places(str(home)).settings
+    assert str(included_file) in settings_of_git(str(home), [str(root)])
+
+
+@pytest.mark.requirement("sandbox.secrets")
 def test_a_path_with_a_nul_in_git_settings_is_not_looked_up(root: Path, home: Path) -> None:
     settings = put(home, ".gitconfig", "[include]\n\tpath = a\0b\n[core]\n\texcludesFile = /a\0b\n")
     assert str(settings) in secret_places(str(home)).settings

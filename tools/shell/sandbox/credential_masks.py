@@ -234,7 +234,7 @@ def _examine_cached(path: str, place: str, *_state: int) -> tuple[bool, Sequence
     if (content := read_settings(path)) is None:
         return True, ()
     text = content.decode("utf-8", "replace")
-    settings = possible_paths(text) if "git" in HOME_PLACES[place].programs else ()
+    settings = possible_paths(os.fsdecode(content)) if "git" in HOME_PLACES[place].programs else ()
     return may_hold_secret(text, place), [value for name, value in settings if is_include(name)]
 
 

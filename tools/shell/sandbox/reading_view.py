@@ -302,6 +302,6 @@ def _text(path: str) -> str | None:
     """Return the beginning of a regular file as text, or `None` if it cannot be read."""
     try:
         with open_regular(path, through_links=True) as file:
-            return file.head(SETTINGS_BYTES).decode("utf-8", "replace")
+            return os.fsdecode(file.head(SETTINGS_BYTES))
     except OSError:
         return None
