@@ -326,6 +326,7 @@ class PrivateFolders:
     def _make(self, client_folder: str) -> None:
         with self._making_lock:
             # The server's folder may be missing even later, if a program that cleans `/tmp` has removed it.
+            os.makedirs(os.path.dirname(self.path), exist_ok=True)
             with open_private_folder(self.path, makes=True):
                 pass
             if self._lock is None or not os.path.lexists(os.path.join(self.path, LOCK_NAME)):

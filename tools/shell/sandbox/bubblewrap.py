@@ -463,7 +463,8 @@ class BubblewrapConfinement:
         environment = {name: value for name, value in spec.environment.items() if name not in UNREACHABLE}
         # Git fails if it may not read its settings file. Files in the workspace are ignored, because commands can write
         # them.
-        real_paths = {path: resolve_links(path) for path in settings_files_of_git(self._site.home)}
+        settings_files = filter(os.path.isfile, settings_files_of_git(self._site.home))
+        real_paths = {path: resolve_links(path) for path in settings_files}
         environment["GIT_CONFIG_GLOBAL"] = next(
             (
                 path
