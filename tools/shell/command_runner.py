@@ -1,9 +1,8 @@
 """Runs shell commands and configured programs: starts, limits and stops them, reads their output, and tracks jobs.
 
 Foreground commands and programs wait for one of a few slots, in order of arrival. A command is over when its shell has
-exited.
-Processes that a command left running become a background job of its client, so their output is kept. At a limit, or if
-its call is cancelled, a program is stopped together with everything that it started.
+exited. Processes that a command left running become a background job of its client, so their output is kept. At a
+limit, or if its call is cancelled, a program is stopped together with everything that it started.
 """
 
 from __future__ import annotations
