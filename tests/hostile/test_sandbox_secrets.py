@@ -6,6 +6,7 @@ import json
 import os
 import random
 import re
+import resource
 import shutil
 import string
 import sys
@@ -26,7 +27,7 @@ from tests.harness import HANDSHAKE, server_arguments, speaking
 from tests.hostile.sandboxed import CommandResult, run, sandbox_for
 from tests.hostile.secret_files import MIXED, PURE, odd_forms
 from tests.tables import each_of
-from tools.permissions.git_repositories import possible_paths
+from tools.permissions.git_repositories import paths_named_by_settings, possible_paths
 from tools.shell.command_environment import command_environment
 from tools.shell.sandbox.auto_run_guard import READ_BYTES
 from tools.shell.sandbox.bubblewrap import BubblewrapConfinement
@@ -473,6 +474,24 @@ async def test_files_that_git_settings_include_are_hidden_only_if_they_contain_a
     result = await run_in_sandbox(home, f"cat ~/{folder}own ~/{folder}deeper", root)
     assert "email = stays" in result.output
     assert "hush" not in result.output
+
+
+@pytest.mark.requirement("sandbox.secrets")
+def test_a_moment_without_descriptors_is_an_error_and_leaves_no_gap_in_later_searches(root: Path, home: Path) -> None:
+    secret = put(home, "unknown", "ghp_0aZ9bY8cX7dW6eV5fU4gT3hS2iR1jQ0kP9lO\n")
+    put(root, ".git/config", "[core]\n\thooksPath = checks\n")
+    hooks = put(root, "checks/pre-push", "").parent
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (0, hard))
+    try:
+        with pytest.raises(OSError, match="Too many open files"):
+            secret_places(str(home))
+        with pytest.raises(OSError, match="Too many open files"):
+            list(paths_named_by_settings(str(root), str(root)))
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+    assert str(secret) in secret_places(str(home)).files
+    assert [*paths_named_by_settings(str(root), str(root))] == [str(hooks)]
 
 
 @pytest.mark.requirement("sandbox.secrets")

@@ -10,6 +10,7 @@ from contextlib import suppress
 from typing import NamedTuple
 from urllib.parse import unquote
 
+from tools.contract.tool_errors import suppress_unless_scarce
 from tools.files.ignore_files import repository_of
 from tools.files.path_opener import Stamp, StampedCache, open_regular, stamp_of
 from tools.files.workspace import contains, is_inside, outermost, resolve_links
@@ -170,11 +171,9 @@ def _pointer(folder: str, name: str) -> str:
 
 def _beginning(path: str) -> str:
     """Return the beginning of a regular file as text; empty if it cannot be read."""
-    try:
-        with open_regular(path, through_links=True) as file:
-            return os.fsdecode(file.head(MAX_SETTINGS_BYTES))
-    except (OSError, ValueError):
-        return ""
+    with suppress(ValueError), suppress_unless_scarce(), open_regular(path, through_links=True) as file:
+        return os.fsdecode(file.head(MAX_SETTINGS_BYTES))
+    return ""
 
 
 def why_protected_at(path: str, root: str, *, is_written: bool = True) -> str | None:

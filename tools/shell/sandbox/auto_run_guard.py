@@ -32,7 +32,7 @@ from types import MappingProxyType
 from typing import NamedTuple
 from weakref import WeakSet
 
-from tools.contract.tool_errors import exhaustion_of
+from tools.contract.tool_errors import exhaustion_of, suppress_unless_scarce
 from tools.files.path_opener import BLOCK_BYTES, StampedCache, open_folder, open_regular, real_path, stamp_of
 from tools.files.workspace import contains, is_inside, resolve_links
 from tools.permissions import protected_files
@@ -300,7 +300,7 @@ def fingerprint(path: str) -> Fingerprint | None:
     if len(status) > len(("device", "inode")):
         return Fingerprint(status)
     names: list[str] = []
-    with suppress(OSError):
+    with suppress_unless_scarce():
         names = sorted(os.listdir(path))[:ENTRIES]
     return Fingerprint(status, {name: status_of(os.path.join(path, name)) for name in names})
 

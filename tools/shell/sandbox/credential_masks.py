@@ -15,12 +15,12 @@ import stat
 import time
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, field
 from fnmatch import translate
 from functools import cache, lru_cache
 from itertools import chain, islice
 
+from tools.contract.tool_errors import suppress_unless_scarce
 from tools.files.path_opener import SETTLED_NANOSECONDS
 from tools.files.workspace import contains, is_inside, resolve_links
 from tools.permissions.git_repositories import is_include, possible_paths
@@ -84,7 +84,7 @@ def secret_places(
     server_places, other_places = ((path, None) for path in server_paths), ((path, path) for path in other_paths)
     for path, place in chain(known_paths, included_paths, server_places, other_places):
         # Files that this user cannot read need not be hidden, because commands cannot read them either.
-        with suppress(OSError):
+        with suppress_unless_scarce():
             if not os.access(path, os.R_OK):
                 continue
             real = os.path.realpath(path)
@@ -172,7 +172,7 @@ def _possible_paths(folder: str, names: _Names) -> Iterator[tuple[str, str]]:
     if names.patterns and names.any_pattern is None:
         names.any_pattern = re.compile("|".join(f"(?:{pattern.pattern})" for pattern, _ in names.patterns.values()))
     if len(names.subnames) > _FEW or names.patterns:
-        with suppress(OSError):
+        with suppress_unless_scarce():
             present = os.listdir(folder)
     for entry in present:
         folded_name = entry.casefold()
@@ -190,7 +190,7 @@ def _files_with_secrets(home: str, _period: float) -> tuple[str, ...]:
     """Return the small files in a home folder, its dotfolders and `.config/*` that certainly contain a secret."""
 
     def sorted_entries(folder: str) -> list[os.DirEntry[str]]:
-        with suppress(OSError), os.scandir(folder) as entries:
+        with suppress_unless_scarce(), os.scandir(folder) as entries:
             return sorted(entries, key=lambda entry: entry.name)
         return []
 
@@ -200,7 +200,7 @@ def _files_with_secrets(home: str, _period: float) -> tuple[str, ...]:
     paths: list[str] = []
     bytes_left = SEARCHED_BYTES
     for entry in islice(files, SEARCHED_FILES):
-        with suppress(OSError):
+        with suppress_unless_scarce():
             size = entry.stat().st_size
             if not 0 < size <= min(SEARCHED_FILE_BYTES, bytes_left):
                 continue
@@ -224,7 +224,7 @@ def _examine_settings(path: str, place: str, state: os.stat_result) -> tuple[boo
     """Return whether settings contain a secret or cannot be read, and the files that they include."""
     changed_at = max(state.st_mtime_ns, state.st_ctime_ns)
     examine = _examine_cached if time.time_ns() - changed_at > SETTLED_NANOSECONDS else _examine_cached.__wrapped__
-    with suppress(OSError):
+    with suppress_unless_scarce():
         return examine(path, place, state.st_dev, state.st_ino, state.st_size, changed_at)
     return True, ()
 

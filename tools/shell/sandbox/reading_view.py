@@ -18,6 +18,7 @@ from functools import lru_cache
 from itertools import islice
 
 from tools.contract.command_views import SYSTEM
+from tools.contract.tool_errors import suppress_unless_scarce
 from tools.files.path_opener import Stamp, StampedCache, open_regular, stamp_of
 from tools.files.workspace import SCRATCH_NAME, contains, is_inside, outermost, resolve_links
 from tools.permissions.git_history_names import object_folders
@@ -137,7 +138,7 @@ def private_paths_in_etc() -> tuple[str, ...]:
     while pending:
         folder = pending.pop()
         stamps.append((folder, stamp_of(folder)))
-        with suppress(OSError), os.scandir(folder) as entries:
+        with suppress_unless_scarce(), os.scandir(folder) as entries:
             for entry in entries:
                 mode = entry.stat(follow_symlinks=False).st_mode
                 required_bits = 0o005 if stat.S_ISDIR(mode) else 0o004
@@ -215,12 +216,10 @@ def _around(folder: str, home: str) -> Iterator[str]:
 @lru_cache(maxsize=64)
 def _links_in(folder: str, _stamp: Stamp | None) -> tuple[str, ...]:
     """Return the direct targets of a folder's symlinks, as absolute paths."""
-    try:
-        with os.scandir(folder) as entries:
-            links = [entry.path for entry in entries if entry.is_symlink()]
+    with suppress_unless_scarce(), os.scandir(folder) as entries:
+        links = [entry.path for entry in entries if entry.is_symlink()]
         return tuple(os.path.join(resolve_links(folder), os.readlink(link)) for link in links)
-    except OSError:
-        return ()
+    return ()
 
 
 @lru_cache(maxsize=16)
