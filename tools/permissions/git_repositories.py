@@ -221,7 +221,7 @@ def paths_named_by_settings(work_tree: str, root: str) -> Iterator[str]:
     named_paths = _named_paths(work_tree)
     yield from (path for path in (*named_paths.hooks, *named_paths.files) if contains(root, path) and path != root)
     if root in named_paths.hooks:
-        with suppress(OSError):
+        with suppress_unless_scarce():
             yield from (os.path.join(root, name) for name in os.listdir(root) if _HOOK.fullmatch(folded(name)))
 
 
