@@ -18,6 +18,7 @@ from server.settings import SettingsReport
 from server.settings.load import LockContent
 from server.settings.rule_names import did_you_mean
 from server.settings.settings_files import LOCK_NAME
+from server.upstreams.catalog.blocked_tools import BlockedMCPTool
 from server.upstreams.catalog.lock_file import (
     COMMAND,
     Difference,
@@ -31,7 +32,7 @@ from server.upstreams.catalog.lock_file import (
     write_approved,
 )
 from server.upstreams.catalog.suspicious_tools import labels_of
-from server.upstreams.catalog.upstream_tool import BlockedMCPTool, DiscoveredMCPTool
+from server.upstreams.catalog.upstream_tool import DiscoveredMCPTool
 from server.upstreams.connections.connection import Upstream
 from server.upstreams.connections.tool_owner import owner_of_tool
 from server.upstreams.session.list_reader import TOOLS

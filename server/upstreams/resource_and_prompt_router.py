@@ -560,7 +560,9 @@ class ResourceAndPromptRouter:
         return None if upstream is None else (upstream, origin.name)
 
     def _refuse_denied(self, alias: str, name: str, *kinds: OfferedKind) -> None:
-        """Raise `MCPError` if a denied upstream has this alias, or lists this name."""
+        """Raise `MCPError` if a denied upstream has this alias, or lists this name without the alias of another."""
+        if alias in self.pool.by_alias and alias not in self.denial_reasons:
+            return
         for denied_alias, reason in self.denial_reasons.items():
             upstream = self.pool.by_alias.get(denied_alias)
             listed_names = [item[kind.key] for kind in kinds for item in upstream.offer.items(kind)] if upstream else []
