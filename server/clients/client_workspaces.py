@@ -112,7 +112,7 @@ class WorkspacePolicy:
         return tuple(map(real_path, rights.roots)) or self._operator_roots
 
     def folders(self, client_roots: ClientRoots | None, rights: Rights) -> tuple[Sequence[str], str]:
-        """Return the folders of a client's workspace, and the reason if there are none."""
+        """Return the folders of a client's workspace, and, in case there are none, the reason."""
         operators = self._operators(rights)
         if operators and not self._intersect:
             return operators, ""
@@ -173,7 +173,7 @@ def _why_too_broad(folder: str) -> str:
 
 
 def _without_broad_folders(folders: Sequence[str]) -> tuple[Sequence[str], str]:
-    """Return a client's folders without those that only the operator can name, and the reason if none is left."""
+    """Return a client's folders without those that only the operator can name, and why the others are not used."""
     broad = {folder: description for folder in folders if (description := _why_too_broad(folder))}
     problem = " ".join(
         f"The client has opened '{folder}', {description}, which becomes a workspace only if the operator names it. "

@@ -139,7 +139,7 @@ def guarded_paths(report: SettingsReport) -> GuardedPaths:
 
 def permission_policy(report: SettingsReport, registry: ToolRegistry) -> PermissionPolicy:
     """Return the permission policy that the settings define. Invalid rules are logged."""
-    on_command_line = {dotted(setting.path) for setting in report.given if setting.source == COMMAND_LINE}
+    on_command_line = {dotted(setting.path) for setting in report.values if setting.source == COMMAND_LINE}
     flags = {key: flag for key, flag in FLAGS.items() if key in on_command_line}
     rules, warnings = read_rules(rule_lists(report.settings), registry.canonical, report.home, flags)
     rules = replace(rules, profile=report.settings.tools.profile)

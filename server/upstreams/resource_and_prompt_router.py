@@ -158,7 +158,7 @@ def _login_options(
         settings.proxy.token_storage,
         settings.proxy.login_port,
         report.command_options,
-        has_principals=is_network and (len(settings.http.tokens) > 1 or settings.http.oauth.is_given),
+        has_principals=is_network and (len(settings.http.tokens) > 1 or settings.http.oauth.is_configured),
         is_local=not is_network or settings.http.is_loopback,
         pages=pages,
     )

@@ -115,7 +115,7 @@ def test_a_workspace_of_another_user_is_reported_if_the_server_runs_as_root(root
     report = run("doctor", "--workspace", str(root))
     assert report.returncode == 1
     shown = re.sub(r"\s+", " ", report.stdout)
-    assert "belongs to user 65534. In the sandbox, root may change only files of others that everyone may" in shown
+    assert "belongs to user 65534. In the sandbox, root may change other users' files only if everyone may" in shown
     command_result = run("call", "run_shell_command", "command=touch x", "--yes", "--workspace", str(root))
     assert "The workspace belongs to user 65534" in command_result.stdout
     assert "write its path in the command" not in command_result.stdout

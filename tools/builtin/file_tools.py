@@ -127,12 +127,14 @@ def gather_options(arguments: dict[str, Any]) -> dict[str, Any]:
     raw_options = coerce(arguments.get(OPTIONS), {"type": "object"})
     if raw_options is not None and not isinstance(raw_options, dict):
         return arguments
-    inside = cast("dict[str, Any]", raw_options or {})
-    if len(inside) > MAX_UNKNOWN:
+    nested_options = cast("dict[str, Any]", raw_options or {})
+    if len(nested_options) > MAX_UNKNOWN:
         # The general argument check will reject this many options.
         return arguments
-    beside = {name: arguments[name] for name in _OPTION_ALIASES if arguments.get(name) is not None}
-    options = {_OPTION_ALIASES.get(name, name): value for name, value in (*inside.items(), *beside.items())}
+    top_level_options = {name: arguments[name] for name in _OPTION_ALIASES if arguments.get(name) is not None}
+    options = {
+        _OPTION_ALIASES.get(name, name): value for name, value in (*nested_options.items(), *top_level_options.items())
+    }
     rest = {name: value for name, value in arguments.items() if name not in _OPTION_ALIASES and name != OPTIONS}
     return rest | ({OPTIONS: options} if options else {})
 

@@ -28,7 +28,7 @@ from tools.text.file_names import shortened_line, shown_whole_path
 if TYPE_CHECKING:
     from tools.shell.changed_files import WorkspaceState
 
-MAX_COMMAND_CHARS = 100_000  # Linux accepts 128 kB in one argument, and a longer command line must be a mistake
+MAX_COMMAND_CHARS = 100_000  # Linux accepts 128 KiB in one argument; a longer command line must be a mistake
 DESCRIBED_CHARS = 200  # characters of the command, and of its folder, in the one-line description of a call
 _ALIASES = {
     **dict.fromkeys(("dir_path", "cwd", "workdir", "working_directory"), "directory"),
@@ -189,9 +189,8 @@ class ShellTool(BuiltinTool[ShellParams]):
 
 async def _real_folder(params: ShellParams, context: ToolContext) -> Location:
     """Return the folder to run in. A folder named by the call is checked in a thread."""
-    if params.directory is None:
-        return context.workspace.at(context.workspace.first_root)
-    return await run_blocking(context.signal, partial(_folder, params, context))
+    find = partial(_folder, params, context)
+    return find() if params.directory is None else await run_blocking(context.signal, find)
 
 
 def _folder(params: ShellParams, context: ToolContext) -> Location:

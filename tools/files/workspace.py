@@ -106,7 +106,7 @@ class Workspace:
         self.ignore_roots = (*self.roots, *(os.path.realpath(root) for root in outer_roots))
         self.respect_git_ignore = respect_git_ignore
         self.respect_agent_ignore = respect_agent_ignore
-        self._rule_of_all_reading = rule_of_all_reading
+        self.rule_of_all_reading = rule_of_all_reading
         # Keep only the private folders that contain a root or are inside one; usually none, so nothing is checked.
         self._private = tuple(p for p in private if any(contains(r, p) or contains(p, r) for r in self.roots))
         self._problem = problem
@@ -260,7 +260,7 @@ class Workspace:
     def rule_about_reading(self, location: Location) -> str | None:
         """Return the permission rule that forbids showing a file's content in results, if there is one."""
         forbidden = self.forbidden_in(location)
-        rule = (forbidden and forbidden(location.path)) or self._rule_of_all_reading
+        rule = (forbidden and forbidden(location.path)) or self.rule_of_all_reading
         return f"the {rule}" if rule else None
 
     def forbidden_in(self, place: Location) -> Forbidden | None:

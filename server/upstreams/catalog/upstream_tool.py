@@ -16,6 +16,7 @@ import textwrap
 from collections import Counter
 from collections.abc import Awaitable, Callable, Iterator, Mapping
 from dataclasses import dataclass, field
+from os.path import commonprefix
 from typing import Any, Literal, cast
 
 from server.protocol.json_rpc import Json, as_mapping
@@ -161,8 +162,8 @@ def _watched_texts(definition: Mapping[str, Any]) -> dict[str, str]:
 def _excerpt(text: str, other: str) -> str:
     """Return a text, indented. A long text is cut to a part that begins shortly before its difference from `other`."""
     if len(text) > MAX_CHANGED_CHARS:
-        common = sum(1 for _ in itertools.takewhile(lambda pair: pair[0] == pair[1], zip(text, other, strict=False)))
-        start = max(common - DIFFERENCE_CONTEXT_CHARS, 0)
+        common = commonprefix((text, other))  # noqa: RUF071 - not paths
+        start = max(len(common) - DIFFERENCE_CONTEXT_CHARS, 0)
         place = f"characters {start + 1:,} to {min(start + MAX_CHANGED_CHARS, len(text)):,} of {len(text):,}"
         text = f"[{place}] {text[start : start + MAX_CHANGED_CHARS]}"
     return textwrap.indent(text, "  ")  # so that no line looks like a heading
