@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import errno
 import os
+from collections.abc import Generator
+from contextlib import contextmanager
 from enum import StrEnum
 
 from tools.text.file_names import shown_path, shown_whole_path
@@ -158,6 +160,16 @@ def exhaustion_of(error: BaseException, effect: str = UNKNOWN_EFFECT) -> Exhaust
     if isinstance(error, ImportError) and any(text in str(error) for text in ("failed to map", "cannot allocate")):
         return ExhaustedError(_SCARCE[errno.ENOMEM], effect)
     return None
+
+
+@contextmanager
+def suppress_unless_scarce() -> Generator[None]:
+    """Suppress an `OSError` about a file. A shortage of memory or descriptors, which is about no file, is raised."""
+    try:
+        yield
+    except OSError as error:
+        if exhaustion_of(error) is not None:
+            raise
 
 
 def scarcity_in(output: str) -> OSError | None:

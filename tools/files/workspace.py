@@ -517,6 +517,16 @@ def outermost(paths: Iterable[str]) -> list[str]:
     return result
 
 
+def resolve_links(path: str) -> str:
+    """Resolve the symlinks in a path as far as they can be read. A path with a NUL is returned unchanged."""
+    with suppress(OSError, ValueError):
+        return os.path.realpath(path)
+    # A symlink cannot be read, such as /proc/1/root, or was replaced just now.
+    with suppress(OSError, ValueError):
+        return path_opener.real_path(os.path.join(os.getcwd(), path))
+    return path
+
+
 def ignores_case(folder: str) -> bool:
     """Return True if a folder can also be found under its name with upper and lower case swapped."""
     path_opener.may_block()
