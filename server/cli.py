@@ -396,7 +396,7 @@ def with_command(command_line: Sequence[str]) -> list[str]:
 
 
 def _add_general(add: Callable[..., object], *, is_shared: bool, is_shown: bool) -> None:
-    """Add the general options: of the commands that read the settings (`is_shared`) and that print (`is_shown`)."""
+    """Add the general options: with `is_shared`, those about the settings, and with `is_shown`, `--color`."""
     if is_shared:
         several: dict[str, Any] = {"action": "append", "default": []}
         add("--workspace", **several, metavar="DIR", help="a folder that the tools may use (repeatable)")
@@ -430,7 +430,7 @@ def command_parser() -> tuple[argparse.ArgumentParser, dict[str, _Parser]]:
         return parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
 
     top = group(parser)
-    groups = {"": top}  # the commands by what precedes the last word of their names
+    groups = {"": top}  # the subcommands, keyed by the words before the last word of a command's name
 
     def command(words: str, summary: str, details: str = "") -> Callable[..., object]:
         """Add a command, and return the method that adds its arguments; `words` is its full name, such as `config add`.
@@ -525,7 +525,7 @@ def command_parser() -> tuple[argparse.ArgumentParser, dict[str, _Parser]]:
     login("--list", action="store_true", help="list the stored logins")
     login("--json", action="store_true", help="with --list: print JSON")
     for add in (login, logout):
-        help_text = "the owner of the login: the name of a token in http.tokens (default: you)"
+        help_text = "the owner of the login: a token of http.tokens, or a user of http.oauth.issuer (default: you)"
         add("--as", dest="principal", default="", metavar="NAME", help=help_text)
     help_text = "list the file changes that can be undone, whichever client made them"
     changes = command("changes", help_text, "Lists changes in the working folder, or in --workspace.")

@@ -68,7 +68,7 @@ def serve(report: SettingsReport, transport: Transport, watchdog: Watchdog) -> i
         return anyio.run(_serve, report, transport, watchdog, lone_replica(), serve_client)
     tokens = read_tokens(settings.http.tokens, os.environ)
     issuer = None
-    if settings.http.oauth.is_given:
+    if settings.http.oauth.is_configured:
         from server.transports.issuer import read_issuer  # noqa: PLC0415 - loaded only if an issuer is set
 
         issuer = read_issuer(settings.http.oauth, os.environ)

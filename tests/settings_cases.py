@@ -39,7 +39,7 @@ def refusal(path: Path, content: str | Mapping[str, Any], environ: Mapping[str, 
 
 def sources(report: SettingsReport) -> dict[str, str]:
     """Return the source of each value that is set, keyed by its dotted key."""
-    return {dotted(value.path): value.source for value in report.given}
+    return {dotted(value.path): value.source for value in report.values}
 
 
 def settings_with(key: KeyDescription, value: Any) -> dict[str, Any]:

@@ -1,7 +1,7 @@
-"""The audit log: one line of JSON for each decision about a call and each answer to a question, without secrets.
+"""The audit log: one line of JSON for each decision about a call and each answer to a question.
 
-The lines go to the log, and to a file if the operator names one. A separate thread writes the file, so that a slow or
-full disk delays no call. A failed write is logged and does not change a decision.
+Likely secrets are removed. The lines go to the log, and to a file if the operator names one. A separate thread writes
+the file, so a slow or full disk delays no call. A failed write is logged and does not change a decision.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ class AuditLog:
                 return
 
     def note(self, entry: AuditEntry) -> None:
-        recent_entry = replace(entry, arguments={}, description=entry.description[:MAX_REASON_CHARS])
+        recent_entry = replace(entry, arguments={}, description=entry.description[: 2 * MAX_REASON_CHARS])
         self.recent.append(partial(record_of, recent_entry))
         if self.path is None and not logger.isEnabledFor(logging.INFO):
             return
@@ -107,6 +107,7 @@ class AuditLog:
                 try:
                     _append(path, json.dumps(record).encode() + b"\n")
                 except (OSError, MemoryError) as error:
+                    self._dropped += dropped_count + 1  # the next line in the file says how many are missing before it
                     number = getattr(error, "errno", errno.ENOMEM)
                     logger.error("the audit log could not be written (errno %s); one decision is missing", number)  # noqa: TRY400 - a traceback may contain paths
         finally:
@@ -114,10 +115,10 @@ class AuditLog:
 
 
 def _append(path: str, line: bytes) -> None:
-    """Append a line as a whole or not at all, even if other servers write to the same file.
+    """Append a line. If only a part of it fits on the disk, remove that part, unless another line already follows.
 
     With O_APPEND, the bytes of a single write are never mixed with those of other writes. No lock is used: a command
-    that can read the file could hold the lock forever.
+    that can read the file could hold the lock forever. The file is not kept open, so it can be rotated by renaming it.
     """
     flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_NOFOLLOW", 0)
     descriptor = os.open(path, flags, 0o600)
@@ -130,6 +131,11 @@ def _append(path: str, line: bytes) -> None:
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
     finally:
         os.close(descriptor)
+
+
+def _truncated(text: str, max_chars: int) -> str:
+    """Remove secrets from a text, then truncate it: half a secret might not be recognised."""
+    return redact(text[: 2 * max_chars])[:max_chars]
 
 
 def record_of(entry: AuditEntry) -> dict[str, Any]:
@@ -151,10 +157,10 @@ def record_of(entry: AuditEntry) -> dict[str, Any]:
         "time": datetime.fromtimestamp(entry.time, UTC).isoformat(timespec="milliseconds"),
         "client": hashlib.sha256(entry.client.encode()).hexdigest()[:12] if entry.client else "anonymous",
         "tool": entry.tool,
-        "does": redact(entry.description[:MAX_REASON_CHARS]),
+        "does": _truncated(entry.description, MAX_REASON_CHARS),
         "arguments": arguments,
         "verdict": permission.verdict.value,
-        "reason": redact(permission.reason[:MAX_REASON_CHARS]),
+        "reason": _truncated(permission.reason, MAX_REASON_CHARS),
         **({"view": dict(permission.view.facts)} if permission.view is not None else {}),
     }
     if principal := principal_in(entry.client):
@@ -164,7 +170,6 @@ def record_of(entry: AuditEntry) -> dict[str, Any]:
     elif isinstance(entry.answer, Unavailable):
         record["answer"] = "client decides" if entry.answer.client_decides else "nobody to ask"
     if entry.lasting is not None:
-        # Secrets must be found before the text is truncated.
-        record["rules"] = [redact(rule[: MAX_VALUE_CHARS * 2])[:MAX_VALUE_CHARS] for rule in entry.lasting.rules]
+        record["rules"] = [_truncated(rule, MAX_VALUE_CHARS) for rule in entry.lasting.rules]
         record["scope"] = entry.lasting.scope.value
     return record

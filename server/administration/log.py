@@ -1,7 +1,7 @@
-"""The log. A separate thread writes it to standard error, so that a slow reader delays nothing.
+"""The log. A separate thread writes it to standard error, so a slow reader delays nothing.
 
-An unread pipe eventually fills up, and the next write blocks. Here, only the log's thread blocks; records
-that do not fit into its queue are dropped and counted.
+An unread pipe eventually fills up, and the next write blocks. Here, only the log's thread blocks. Records that do not
+fit into its queue are dropped and counted.
 """
 
 from __future__ import annotations
@@ -44,13 +44,18 @@ class LogHistory:
         self._lines = defaultdict[str, deque[tuple[int, str]]](lambda: deque(maxlen=HISTORY_LINES))
 
     def add(self, source: str, line: str) -> None:
-        """Add a line about the upstream `source`; empty if it is about none."""
+        """Add a line about the upstream with the alias `source`, or about no upstream if `source` is empty."""
+        if len(line) > HISTORY_CHARS:
+            # Secrets are removed when the history is shown, but half a secret might not be recognised then.
+            from tools.text.secrets import redact  # noqa: PLC0415 - needed only for long lines
+
+            line = redact(line[: 2 * HISTORY_CHARS])[:HISTORY_CHARS]
         with self._lock:
             self.count += 1
-            self._lines[source].append((self.count, line[:HISTORY_CHARS]))
+            self._lines[source].append((self.count, line))
 
     def since(self, number: int, alias: str | None) -> tuple[int, list[str]]:
-        """Return the number of the last line, and the lines after line `number`; with `alias`, only those about it."""
+        """Return the number of the last line, and the lines after line `number`, all or those about one upstream."""
         with self._lock:
             sources = self._lines.values() if alias is None else [self._lines.get(alias, deque[tuple[int, str]]())]
             entries = sorted(entry for lines in sources for entry in lines if entry[0] > number)
@@ -93,7 +98,7 @@ class _QueueHandler(logging.Handler):
                     sys.stderr.write(f"{note}{line}\n")
                     sys.stderr.flush()
             except (OSError, ValueError):
-                return  # standard error no longer has a reader
+                pass  # standard error has no reader or no space now, but the next record may succeed
             finally:
                 self._lines.task_done()
 
@@ -137,6 +142,6 @@ def held_log() -> Generator[None]:
 
 
 def flush_log() -> None:
-    """Write the queued records, within a time limit."""
+    """Wait until the queued records have been written, but not longer than `FLUSH_SECONDS`."""
     for handler in logging.getLogger().handlers:
         handler.flush()

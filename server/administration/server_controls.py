@@ -19,7 +19,8 @@ from server.requests.prompts_and_resources import MemoryResources
 from server.requests.recent_calls import RecentCalls
 from server.requests.tool_services import Commands, CustomTools, LazyJournal
 from server.settings.settings_files import real_path
-from server.upstreams.catalog.upstream_tool import BlockedMCPTool, DiscoveredMCPTool
+from server.upstreams.catalog.blocked_tools import BlockedMCPTool
+from server.upstreams.catalog.upstream_tool import DiscoveredMCPTool
 from tools.call.base_tool import BaseTool, ClientState, ToolContext
 from tools.call.consent import Judgement
 from tools.call.tool_runner import ToolRunner

@@ -30,8 +30,8 @@ from tools.permissions.verdict import Verdict
 
 logger = logging.getLogger(__name__)
 
-# The polling interval. A change takes effect once two checks in a row see the same state of the file, so that an
-# editor can finish writing.
+# The polling interval. A change takes effect once two checks in a row see the same state of the file, which
+# gives an editor time to finish writing.
 POLL_SECONDS = 1.0
 # After this many checks, a change takes effect even if the file keeps changing; otherwise a constantly changing file
 # could keep a rule from taking effect.
@@ -59,7 +59,7 @@ async def new_settings(report: SettingsReport, poll_seconds: float = POLL_SECOND
                 marks[path] = (info.st_ino, info.st_size, info.st_mtime_ns, info.st_ctime_ns)
         return marks
 
-    read_marks: dict[str, FileMark] = {}  # empty, so all are read again: they may have changed since startup
+    read_marks: dict[str, FileMark] = {}  # empty, so all files are read again: they may have changed since startup
     previous_marks: Mapping[str, FileMark] = {}
     polls: dict[str, int] = {}  # for each changed file, the number of checks that saw the change
     while True:
@@ -177,7 +177,7 @@ class LiveSettings:
 
 
 def has_other_rules(previous: Settings, current: Settings) -> bool:
-    """Return whether the rules may differ. If not, the current ones stay, including those saved in the meantime."""
+    """Return whether the rules may differ. If not, the current rules stay, including any saved in the meantime."""
     return (previous.permissions, previous.tools) != (current.permissions, current.tools)
 
 
@@ -200,6 +200,6 @@ def withdrawn_agents(initial: SettingsReport, current: SettingsReport) -> list[s
     """Return the agents that workspace settings defined at startup but that are now missing or defined differently."""
     files = {file.path for file in initial.candidates if file.is_in_workspace}
     agents, initial_agents = current.settings.agents, initial.settings.agents
-    workspace_paths = [setting.path for setting in initial.given if setting.source in files]
+    workspace_paths = [setting.path for setting in initial.values if setting.source in files]
     agent_names = {str(path[1]) for path in workspace_paths if path[0] == "agents"}
     return [name for name, agent in initial_agents.items() if name in agent_names and agents.get(name) != agent]

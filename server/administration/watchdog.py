@@ -1,8 +1,8 @@
 """A process that kills the server if the server does not exit on its own.
 
 A server cannot exit if its event loop is stuck, if it runs out of memory, or if a library blocks the interpreter.
-Therefore a small process is forked before anything else, and kills the server in the following cases. The broker then
-kills the server's children.
+Therefore a small process is forked before most modules are imported, and kills the server in the following cases. The
+broker then kills the server's children.
 
 - The server's input has ended, and its event loop has not responded for `STUCK_SECONDS`. As long as the event loop
   runs, the server may take as long as it needs to finish open requests.
@@ -27,7 +27,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     import asyncio
 
-STUCK_SECONDS = 15.0  # after the end of its input, a server that is silent for this long counts as stuck
+STUCK_SECONDS = 15.0  # after the end of its input, a server that is silent for this time counts as stuck
 LEAVE_SECONDS = 20.0  # time limit for the shutdown, once it has begun
 ASK_SECONDS = 1.0  # interval between checks
 _LEAVING, _ALIVE, _DRAINING = b"\0", b"\xff", b"\xfe"
@@ -36,7 +36,7 @@ _ENDING = frozenset((0, signal.SIGTERM, signal.SIGINT))
 
 
 class Watchdog:
-    """The server's end of the channel to the watchdog; `None` as the channel means that there is no watchdog.
+    """The server's end of the channel to the watchdog. If the channel is `None`, there is no watchdog.
 
     The channel is a bare descriptor, so it closes exactly when the process exits, even if the interpreter hangs then.
     """
@@ -52,7 +52,7 @@ class Watchdog:
             loop.add_reader(self._channel, self._answer, loop, self._channel)
 
     def draining(self, seconds: float) -> None:
-        """Clients may finish requests for `seconds`; while the event loop runs, `LEAVE_SECONDS` count after that."""
+        """Give clients `seconds` to finish requests; if the event loop responds, `LEAVE_SECONDS` begin after that."""
         self._drained_at = monotonic() + seconds
 
     def leaving(self) -> None:

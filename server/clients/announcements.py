@@ -58,7 +58,7 @@ _STREAM: ContextVar[object | None] = ContextVar("stream", default=None)
 
 
 class ListenBus:
-    """Sends changes to every stream, or to the stream of one client."""
+    """Sends changes to every stream, or to the stream of one exchange."""
 
     def __init__(self) -> None:
         self._listeners: dict[object, Listener] = {}
@@ -74,7 +74,7 @@ class ListenBus:
             _STREAM.reset(token)
 
     def subscribe(self, listener: Listener) -> Callable[[], None]:
-        """Send changes to a listener, which must neither raise nor block. Returns a function that unsubscribes."""
+        """Send changes to a listener, which must neither raise nor block. Return a function that unsubscribes."""
         token, exchange_id = object(), id(_STREAM.get())
         self._listeners[token] = self._streams[exchange_id] = listener
 
@@ -126,7 +126,7 @@ class ListenStreams:
                 del self._open[key]
 
     async def _send_changes(self, ctx: RequestContext) -> None:
-        """Send the requested changes until cancelled; one that recurs while it waits for a slow client is sent once."""
+        """Send the requested changes until cancelled. While a client is slow, a change that recurs is sent once."""
         requested_filter = as_mapping(as_mapping(ctx.params).get("notifications"))
         flags: dict[str, ListKind] = {f"{kind}ListChanged": kind for kind in LIST_KINDS}
         uris: Any = requested_filter.get("resourceSubscriptions")
@@ -158,7 +158,7 @@ class ListenStreams:
 
 
 class Announcements:
-    """Notifies clients of changed lists: in the 2026-07-28 revision in their streams, before in their sessions."""
+    """Notifies clients of changed lists: over streams in the 2026-07-28 revision, over sessions in older ones."""
 
     def __init__(self, bus: ListenBus, connections: Callable[[], Iterable[McpConnection]], replica: Replica) -> None:
         self._bus = bus

@@ -55,7 +55,7 @@ class Principal:
 
     @property
     def owner(self) -> tuple[object, ...]:
-        """The owner of a session. With other scopes, a token could answer questions that its rights do not cover."""
+        """The owner of a session. It includes the scopes, because other rights might not cover a question."""
         return self.client_id or self.unique_name, self.issuer, self.subject, self.rights.scopes
 
     @property
@@ -104,7 +104,7 @@ class Exchange:
     In contrast, a `RequestContext` is one request to this server, and ends with the response.
     """
 
-    outbound: Outbound  # the request's (over stdio an `Incoming`, or wraps it); outside of requests, the connection's
+    outbound: Outbound  # sends to the client: as part of the request, or outside of requests, over the connection
     params: Mapping[str, Any]
     version: str
     capabilities: Json
@@ -206,7 +206,7 @@ class Exchange:
             logger.debug("a notification arrived after its request had ended")
 
     async def ask(self, method: str, params: Json, seconds: float) -> Json:
-        """Send the client a request and return the result; raises `NotAskedError` if there is none."""
+        """Send the client a request and return the result. Raises `NotAskedError` if there is no result."""
         if params.get("mode") == "url":
             # Upstreams of the 2026-07-28 revision send no `elicitationId`, but this client's revision requires one.
             params = {"elicitationId": secrets.token_hex(8), **params}

@@ -1,8 +1,8 @@
 """What users have allowed in all sessions of a token, shared by all replicas that its client uses.
 
 Only the grants of clients with a token are shared: a session without a token belongs to one replica. Rows are encrypted
-and authenticated, so that write access to the store cannot grant anything. A row expires when nothing has been added to
-it for as long as an idle client is remembered. A row is valid only as long as the upstreams stay the same: rules name
+and authenticated, so write access to the store cannot grant anything. A row expires when nothing has been added to it
+for as long as an idle client is remembered. A row is valid only as long as the upstreams stay the same: rules name
 tools by the alias of their server, and new settings may give that alias to another server.
 """
 

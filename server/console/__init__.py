@@ -8,7 +8,7 @@ EXIT_ADDRESS = 3  # the address or the certificate cannot be used, or a token is
 EXIT_INTERRUPTED = 130  # Ctrl-C: 128 plus the number of the signal, as in shells
 EXIT_CLOSED_PIPE = 141  # the reader of the output is gone: 128 plus SIGPIPE
 
-# `call` has its own exit codes (numbers from sysexits.h). Codes below 64 come from the command that the call runs.
+# The exit codes of `call` itself, from sysexits.h. If the call ran a command, `call` exits with the command's code.
 CALL_USAGE = 64  # wrong usage, or a tool that does not exist
 CALL_FAILED = 65  # the tool reported a failure
 CALL_UNAVAILABLE = 69  # the tool's server is unavailable

@@ -10,7 +10,7 @@ import signal
 import sys
 import tempfile
 from collections.abc import Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, cast
@@ -59,29 +59,41 @@ class RawArguments:
         return {**self.whole, **self.pairs}
 
     def typed(self, schema: Mapping[str, Any]) -> dict[str, Any]:
-        """Return all arguments, with the pairs parsed as JSON where the tool's schema allows no string."""
+        """Return all arguments; a pair's value is parsed as JSON if the tool's schema allows no string for its key."""
         properties, definitions = as_mapping(schema.get("properties")), as_mapping(schema.get("$defs"))
-        return {
-            **self.whole,
-            **{key: _value(text, as_mapping(properties.get(key)), definitions) for key, text in self.pairs.items()},
-        }
+
+        def resolve(option: Any) -> Json:
+            name = str(as_mapping(option).get("$ref")).removeprefix("#/$defs/")
+            return as_mapping(definitions.get(name, option))
+
+        arguments: dict[str, Any] = self.as_text()
+        for key, text in self.pairs.items():
+            field = resolve(properties.get(key))
+            options = [field, *map(resolve, [*as_list(field.get("anyOf")), *as_list(field.get("oneOf"))])]
+            kinds = [kind for option in options for kind in [*as_list(option.get("type")), option.get("type")] if kind]
+            if "string" not in kinds and (kinds or options[1:] or "$ref" in field):
+                with suppress(ValueError, RecursionError):  # if it is not JSON, the tool's server says what it expects
+                    arguments[key] = _json(text)
+        return arguments
 
 
 def read_arguments(pairs: Sequence[str], as_json: str | None) -> RawArguments:
     """Read `key=value` pairs, and a JSON object given as JSON text, as `@FILE`, or as `-` for standard input."""
     whole: Any = {}
     if as_json is not None:
-        text = as_json
+        text, source, hint = as_json, "--arguments", " Quote it as one word in the shell."
         try:
             if as_json == "-":
+                source, hint = "standard input", ""
                 text = sys.stdin.read()
             elif as_json.startswith("@"):
+                source, hint = f"the file '{as_json[1:]}', given with --arguments,", ""
                 text = Path(as_json[1:]).read_text(encoding="utf-8")
             whole = _json(text)
         except OSError:
-            raise UsageError(f"the file '{as_json[1:]}', given with --arguments, cannot be read.") from None
+            raise UsageError(f"{source} cannot be read.") from None
         except (ValueError, RecursionError):
-            raise UsageError("--arguments is not valid JSON. Quote it as one word in the shell.") from None
+            raise UsageError(f"{source} is not valid JSON.{hint}") from None
         if not isinstance(whole, dict):
             raise UsageError('--arguments must be an object, for example \'{"path": "src"}\'.')
     texts: dict[str, str] = {}
@@ -99,24 +111,6 @@ def read_arguments(pairs: Sequence[str], as_json: str | None) -> RawArguments:
             raise UsageError(message) from None
         texts[key] = value
     return RawArguments(cast("Json", whole), texts)
-
-
-def _value(text: str, schema: Json, definitions: Json) -> Any:
-    """Return the text if its property may be a string, and otherwise the JSON value that it stands for, if any."""
-
-    def resolve(option: Any) -> Json:
-        name = str(as_mapping(option).get("$ref")).removeprefix("#/$defs/")
-        return as_mapping(definitions.get(name, option))
-
-    schema = resolve(schema)
-    options = [schema, *map(resolve, [*as_list(schema.get("anyOf")), *as_list(schema.get("oneOf"))])]
-    kinds = [kind for option in options for kind in [*as_list(option.get("type")), option.get("type")] if kind]
-    if "string" in kinds or not (kinds or options[1:] or "$ref" in schema):
-        return text
-    try:
-        return _json(text)
-    except (ValueError, RecursionError):
-        return text  # the tool's server says what it expects
 
 
 def _json(text: str) -> Any:
@@ -160,7 +154,8 @@ def make_call(tool: str, raw_arguments: RawArguments, report: SettingsReport, *,
         owner = owner_of(app.pool, tool)
         login = owner.login if owner is not None and owner.wants_login else None
         if code in (CALL_REFUSED, CALL_UNAVAILABLE) and not as_json and login is not None:
-            show(f"The server {login.alias} needs a login. Run: {login.command}")  # the result's words are for a model
+            # The result's own text is written for a model.
+            show(f"The server {login.alias} needs a login. Run: {login.command}")
         elif as_json or not (outbound.has_noted_refusal and code == CALL_REFUSED):
             _show(result, as_json=as_json)
         return code
@@ -169,24 +164,21 @@ def make_call(tool: str, raw_arguments: RawArguments, report: SettingsReport, *,
 
 
 def _settings_for(tool: str, report: SettingsReport) -> SettingsReport:
-    """Return the settings for a call: only its upstream, no lists from the last run, and no shortened results."""
+    """Return the settings for a call: only the upstream that it needs, no stored lists, and no shortened results."""
     if (inputs := report.inputs) is None:
         return report
-    # In simple style, a form of consent would have no field, and so look like any other form without fields.
+    # In simple style, a consent form would have no fields, so it would look like any other form without fields.
     overrides = {**inputs.overrides, "limits": {"resultChars": None}, "confirmation": {"style": "form"}}
     overrides["proxy"] = {**overrides.get("proxy", {}), "catalogue": False}
     alias, between, _ = tool.partition(BETWEEN)
     if between and alias in report.upstreams:
         overrides["mcp"] = {"allowed": [alias]}
-    elif report.settings.tools.built_in and tool in _tools_without_servers():
-        overrides["mcp"] = {"allowed": []}
+    elif report.settings.tools.built_in:
+        # The tool `skill` needs the upstreams, because they may offer skills too.
+        own_tools = [own for own in builtin_tools() if not isinstance(own, SkillTool)]
+        if any(tool in (own.name, *own.aliases) for own in own_tools):
+            overrides["mcp"] = {"allowed": []}
     return read_settings(replace(inputs, overrides=overrides))
-
-
-def _tools_without_servers() -> set[str]:
-    """Return the names of the built-in tools except `skill`, because other servers may offer skills too."""
-    own_tools = [own for own in builtin_tools() if not isinstance(own, SkillTool)]
-    return {name for own in own_tools for name in (own.name, *own.aliases)}
 
 
 async def _arguments(app: App, tool: str, raw_arguments: RawArguments, spinner: Spinner) -> Json:
@@ -206,10 +198,10 @@ async def _arguments(app: App, tool: str, raw_arguments: RawArguments, spinner: 
 
 
 def _with_copied_output(result: Json) -> Json:
-    """Copy a long output's file, which disappears with the server; return the result with the copy's path. Blocks."""
+    """Copy the file with a long output, which this process deletes at exit. Return the result with the new path."""
     path = as_mapping(as_mapping(result.get("_meta")).get(FACTS_KEY)).get("outputFile")
     folder = tempfile.gettempdir()
-    # Check the path, because an upstream could name any file as its output file.
+    # Upstreams cannot set this fact. Even if one could, only a file with the output of a command would be copied.
     is_output = re.compile(rf"{re.escape(folder)}/{OUTPUTS}[0-9a-f]+/\w+/output-\w+\.txt").fullmatch
     if not isinstance(path, str) or not is_output(path):
         return result
@@ -229,6 +221,9 @@ def _show(result: Json, *, as_json: bool) -> None:
         show(diff_text(diff))
         return
     job = as_mapping(as_mapping(result.get("_meta")).get(FACTS_KEY)).get("jobId")
+    if not result.get("content") and "structuredContent" in result:
+        structured_content = json.loads(json_rpc.encoded(result))["structuredContent"]  # without NaN
+        sys.stdout.write(f"{visible(json.dumps(structured_content, ensure_ascii=False, indent=2))}\n")
     for block in map(as_mapping, result.get("content", [])):
         if as_mapping(block.get("annotations")).get("audience") != ["user"]:
             text = visible(str(block["text"])) if block.get("type") == "text" else f"[{block.get('type')}]"
@@ -258,7 +253,7 @@ class TerminalOutbound:
     """The client of a call: the person at the terminal, who answers its questions and sees its progress."""
 
     def __init__(self, spinner: Spinner, *, is_sure: bool) -> None:
-        self.has_noted_refusal = False  # whether the user has been told that nobody can consent, and that --yes does
+        self.has_noted_refusal = False  # whether standard error says that nobody could consent, and that --yes would
         self._spinner, self._is_sure = spinner, is_sure
         self._turn = anyio.Lock()  # held while a question is open
 
@@ -267,7 +262,7 @@ class TerminalOutbound:
             raise MCPError(json_rpc.METHOD_NOT_FOUND, "Method not found")
         async with self._turn:
             try:
-                with held_log():  # before the line is erased, because writing a record would draw it again
+                with held_log():  # before the spinner is erased, because a record written meanwhile would draw it again
                     self._spinner.stop()
                     answer = await _ask(params or {}, is_sure=self._is_sure)
             except (AttributeError, KeyError, TypeError, ValueError):
@@ -289,7 +284,7 @@ class TerminalOutbound:
 
 async def _ask(params: Json, *, is_sure: bool) -> Json:
     message, schema = str(params.get("message")), as_mapping(params.get("requestedSchema"))
-    if params.get("mode") == "url":  # consent to the call, as with --yes, is no consent to what the page asks
+    if params.get("mode") == "url":  # --yes consents to the call, not to what the page asks for
         address = visible_line(str(params.get("url")))
         show(question_text(message), f"To agree, open this address in a browser: {address}", stream=sys.stderr)
         if sys.stdin.isatty():

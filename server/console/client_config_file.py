@@ -1,7 +1,7 @@
 """The configuration file of an MCP client, before and after an install or uninstall.
 
-Each change is computed completely before it is shown and written; one that is not safe raises `CommandFailure`. A
-record of the change is kept in the private folder of coretools-mcp: digests, and a copy of the original file.
+Each change is computed completely before it is shown and written. An unsafe change raises `CommandFailure`. The private
+folder of coretools-mcp keeps a record of each install: digests, and a copy of the original file.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ from tools.contract.display import visible, visible_line
 
 @dataclass(frozen=True, slots=True)
 class ConfigFile:
-    """An entry in a client's configuration file."""
+    """A client's configuration file, and the name of the coretools-mcp entry in it."""
 
     key: str  # the client's key in the table of clients
     client: ClientConfig
@@ -82,12 +82,12 @@ class ConfigFile:
 
 @dataclass(frozen=True, slots=True)
 class InstallRecord:
-    """How an install changed a file, so that it can be reverted; without the file's content."""
+    """How an install changed a file, as needed to revert the install. The content of the file is not included."""
 
     file: str  # the real path
     name: str
     before: str | None = None  # SHA-256 of the file before the install; `None` if there was no file
-    after: str | None = None
+    after: str | None = None  # SHA-256 of the file after the install
     backup: str = ""  # the file name of the backup, in the private folder
     is_exact: bool = False  # whether the file differs from the original only by what the install changed
     made_section: bool = False  # whether the install added the list of servers
@@ -136,8 +136,15 @@ def install_change(
             message = f"{client.title} already has coretools-mcp, as {existing_name}"
             hint = f"Use --name {existing_name} to change that entry, or another name to add one"
             raise CommandFailure(f"{message}. {hint}. ({display_path})")
-        if present is not None:
-            entry = _merged(cast("Tree", present), entry)
+        if present is not None:  # keys that the user added are kept
+            merged_entry: Tree = {**present, **entry}
+            for key in ("env", "environment", "env_vars"):
+                old, new = present.get(key), entry.get(key)
+                if isinstance(old, dict) and isinstance(new, dict):
+                    merged_entry[key] = {**cast("Tree", old), **cast("Tree", new)}
+                elif isinstance(old, list) and isinstance(new, list):
+                    merged_entry[key] = list(dict.fromkeys([*cast("list[Any]", old), *cast("list[Any]", new)]))
+            entry = merged_entry
         new_content = old_content if present == entry else target.with_entry(old_content, name, entry)
         for moved_name in moved:
             new_content = target.without_entry(new_content, moved_name)
@@ -248,7 +255,7 @@ def write_install(change: ConfigChange, moved_servers: Tree, environ: Mapping[st
 
 
 def write_uninstall(change: ConfigChange, environ: Mapping[str, str]) -> None:
-    """Write the file without the entry, put moved servers back, and forget the install and its backup."""
+    """Write the file, remove the moved servers from the user's settings, and forget the install and its backup."""
     record = change.record
     _write(change)
     if record.moved:
@@ -265,7 +272,7 @@ def write_uninstall(change: ConfigChange, environ: Mapping[str, str]) -> None:
         updated_record = other_record
         if other_record.file == record.file and other_record.name != record.name:
             if record.is_exact and other_record.before == record.after:
-                # The other entry was added later, so uninstalling it must restore the file as it was before this entry.
+                # The other entry was added later, so uninstalling it must restore the file from before both entries.
                 inherited = {"backup": record.backup, "made_section": record.made_section, "folders": record.folders}
                 updated_record = replace(updated_record, before=record.before, **inherited)
             if other_record.after == _digest(change.before):
@@ -273,18 +280,6 @@ def write_uninstall(change: ConfigChange, environ: Mapping[str, str]) -> None:
         if updated_record != other_record:
             _set_record(other_record, environ, updated_record)
     _set_record(record, environ, None)
-
-
-def _merged(present: Tree, entry: Tree) -> Tree:
-    """Return the new entry merged over the existing one; keys that the user added are kept."""
-    result = {**present, **entry}
-    for key in ("env", "environment", "env_vars"):
-        old, new = present.get(key), entry.get(key)
-        if isinstance(old, dict) and isinstance(new, dict):
-            result[key] = {**cast("Tree", old), **cast("Tree", new)}
-        elif isinstance(old, list) and isinstance(new, list):
-            result[key] = list(dict.fromkeys([*cast("list[Any]", old), *cast("list[Any]", new)]))
-    return result
 
 
 def _remove_servers(own: str, digests: Mapping[str, str]) -> None:

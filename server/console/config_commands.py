@@ -1,7 +1,7 @@
 """`config`: what the settings say (`check`, `show`), and changes to a settings file, each shown before it is made.
 
-`add`, `remove`, `enable`, `disable` and `init` make one change; `import` adds another client's servers. A change is
-spliced in, so all other bytes stay unchanged. A file that cannot be parsed reliably is left alone.
+`add`, `remove`, `enable`, `disable` and `init` make one change; `import` adds the servers of an MCP client. A change is
+spliced in, so all other bytes stay unchanged. A file that cannot be parsed reliably is left unchanged.
 """
 
 from __future__ import annotations
@@ -30,7 +30,6 @@ from server.console.user_files import (
     names_by_alias,
     own_ports,
     own_settings,
-    problems_of,
     read_file,
     replace_content,
     settings_with,
@@ -79,7 +78,7 @@ NEW_FILE = """\
 
 
 def check(load: Callable[[], SettingsReport]) -> int:
-    """Print all problems and warnings. Return exit code 1 if the server would not start, or an entry cannot work."""
+    """Print all problems and warnings. Return exit code 1 if the server would not start, or if an entry is invalid."""
     problems: list[str] = []
     try:
         report = load()
@@ -103,7 +102,7 @@ def check(load: Callable[[], SettingsReport]) -> int:
 
 def show_settings(report: SettingsReport, *, as_json: bool) -> int:
     """Print every value that is set, as written, with its source. Secrets are hidden."""
-    rows = [(dotted(path), shown_value(path, value), source) for path, value, source in report.given]
+    rows = [(dotted(path), shown_value(path, value), source) for path, value, source in report.values]
     if as_json:
         values = [{"key": key, "value": value, "source": source} for key, value, source in rows]
         show_json({"values": values, "files": report.files, "warnings": report.warnings})
@@ -149,8 +148,7 @@ def import_servers(
             names.get(alias, alias): entry for alias, entry in new_servers.items() if force or alias not in names
         }
         new_content = with_entries(content, SECTION, entries)
-        if problems := problems_of(new_content, own_file, environ):
-            raise SettingsError(problems)
+        settings_with(new_content, own_file, environ)  # raises an error if the server would not start
         return new_content
 
     try:
@@ -211,8 +209,8 @@ def entry_for(
 ) -> Tree:
     """Build the entry of a server from a command line. Messages do not quote values that may be secret.
 
-    `words` are the command with its arguments, or the address; if `transport` is `None`, they decide. A variable is
-    `KEY=VALUE`, or `KEY` for its value when the server starts; a header is `Name: value`.
+    `words` are the command with its arguments, or the address. If `transport` is `None`, the first word decides. A
+    variable is `KEY=VALUE`, or `KEY` to take the value from the environment at each start. A header is `Name: value`.
     """
     if not words:
         raise UsageError("give a command or an address: config add NAME -- COMMAND, or NAME URL.")
@@ -254,10 +252,16 @@ def entry_for(
 def add(
     name: str, entry: Tree, options: EditOptions, environ: Mapping[str, str], *, replaces: bool, connects: bool
 ) -> int:
-    """Add a server, connect to it once, and print how many tools it has; exit code 1 if it cannot be used."""
+    """Add a server, connect to it once, and print how many tools it has. Return 1 if the server cannot be used."""
     if not name or alias_of(name) != name:
         suggestion = f" {alias_of(name)} would work." if name else ""
         raise UsageError(f"'{name}' cannot be the name of a server: use {ALIAS_RULE}.{suggestion}")
+    try:
+        json.dumps(entry, ensure_ascii=False).encode()
+    except UnicodeEncodeError:
+        raise UsageError(
+            "an argument contains bytes that are not UTF-8, which a settings file cannot contain."
+        ) from None
     # A coretools-mcp server with its own settings is a different server, so it may be an upstream.
     is_chain = any(str(arg).startswith(("--config", "--settings")) for arg in cast("list[Any]", entry.get("args", [])))
     if is_own(entry, own_ports(environ)) and not is_chain:
@@ -345,7 +349,7 @@ def change_server(
 
 
 def init(options: EditOptions, environ: Mapping[str, str]) -> int:
-    """Write an initial settings file, and the schema; a file with content at most gets a reference to the schema."""
+    """Write an initial settings file and the schema. A file that has content only gets a reference to the schema."""
     path = _path(options, environ)
     schema_path = os.path.join(os.path.dirname(path), SCHEMA.name)
     display_path, old_content, schema = visible_line(path), read_file(path), SCHEMA.read_bytes()
@@ -384,7 +388,7 @@ def _path(options: EditOptions, environ: Mapping[str, str]) -> str:
 
 
 def _refer_to_variables(entry: Tree, environ: Mapping[str, str]) -> list[str]:
-    """Replace secrets from the environment with references, in the entry itself. Return the keys of other secrets."""
+    """In `entry`, replace secrets from the environment with references. Return the keys of the remaining secrets."""
     names = [name for name, value in environ.items() if len(value) >= MIN_SECRET_CHARS and is_secret_name(name)]
     names_by_value = {environ[name]: name for name in names}
 
@@ -401,7 +405,7 @@ def _refer_to_variables(entry: Tree, environ: Mapping[str, str]) -> list[str]:
         is_same = place[0] == "env" and environ.get(name) == value
         new_texts = [f"${{{name}}}" if is_same else with_references(text) for text in texts]
         texts_without_references = [_REFERENCE.sub("", text) for text in new_texts]
-        # A list stays a list, because its items explain each other.
+        # A list stays a list, because an item may be a secret only because of the option before it.
         forms = [form if isinstance(value, list) else form[0] for form in (new_texts, texts_without_references)]
         cast("Tree", parent_at(entry, place))[name] = forms[0]
         if all(shown_value(place[-1:], form) != form for form in forms):

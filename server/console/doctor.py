@@ -49,7 +49,7 @@ DISCOVERY_SECONDS = 35.0  # how long to wait for the discovery command, regardle
 END_SECONDS = 0.5  # how long servers may take to exit after the last check
 NO_VARIABLE = "it refers to an unset environment variable"
 COLUMNS = 80  # width of the output in columns
-# "absent": optional, and not set up. "broken": configured or required, and not working.
+# "absent": optional and not set up, or a risk. "broken": configured or required, and not working.
 Health = Literal["ok", "absent", "broken"]
 
 
@@ -101,14 +101,14 @@ def examine(load: Callable[[], SettingsReport], environ: Mapping[str, str], *, a
     spinner = Spinner(f"checking (at most {CHECK_SECONDS:g} s)", announces=True)
     running: list[str] = []  # checks and servers that are still running
 
-    def done(subject: str) -> None:
+    def mark_done(subject: str) -> None:
         if subject in running:
             running.remove(subject)
             names = ", ".join(name for name in running if name != "upstreams" or running == ["upstreams"])
             spinner.text = f"checking {names} (at most {CHECK_SECONDS:g} s)" if names else spinner.text
 
     def report_finding(finding: Finding) -> None:
-        done(finding.subject)
+        mark_done(finding.subject)
         if not as_json:
             spinner.stop()
             finding.show()
@@ -132,7 +132,7 @@ def examine(load: Callable[[], SettingsReport], environ: Mapping[str, str], *, a
             await check(app, results[check])
         if scope.cancelled_caught:
             results[check].broken(_name_of(check), f"no answer within {CHECK_SECONDS:g} s")
-        done(_name_of(check))
+        mark_done(_name_of(check))
 
     async def run_all(app: App) -> int:
         with spinner:
@@ -184,7 +184,7 @@ async def check_files(app: App, findings: Findings) -> None:
             findings.ok("settings", file.path)
         elif file.state is FileState.UNUSABLE:
             findings.broken("settings", text, "coretools-mcp config check says why")
-        elif file.state is not FileState.ABSENT:  # it is not trusted, or has changed
+        elif file.state is not FileState.ABSENT:  # the file is not trusted, or has changed since it was
             folder = os.path.dirname(os.path.dirname(file.path))
             findings.absent("settings", text, f"review it, then: coretools-mcp trust {shlex.quote(folder)}")
     if not findings:
@@ -211,8 +211,8 @@ async def check_sandbox(app: App, findings: Findings) -> None:
     roots = [real_path(root) for root in report.settings.workspace.roots or (working_folder() or os.sep,)]
     if status.failure is None and (owner := await THREADS.run(partial(foreign_owner, roots))) is not None:
         text = (
-            f"a workspace folder belongs to user {owner}. In the sandbox, root may change only files of others that "
-            "everyone may change, and git refuses to work there"
+            f"a workspace folder belongs to user {owner}. In the sandbox, root may change other users' files "
+            "only if everyone may change them, and git refuses to work there"
         )
         findings.broken("sandbox", text, f"start the server as user {owner}")
     elif status.failure is None:
@@ -276,7 +276,7 @@ async def check_extras(app: App, findings: Findings) -> None:
         except metadata.PackageNotFoundError:
             findings.absent(f"extra {extra}", f"not installed: {consequence}", install_command(extra))
     report = app.live.report
-    decider = next((value for path, value, _ in report.given if path == ("confirmation", "whenUnavailable")), None)
+    decider = next((value for path, value, _ in report.values if path == ("confirmation", "whenUnavailable")), None)
     if decider == "page" and (reason := why_no_dashboard()) is not None:
         text = "confirmation.whenUnavailable is page, but there is no dashboard to show questions"
         findings.broken("dashboard", text, reason)
@@ -333,14 +333,14 @@ async def check_programs(app: App, findings: Findings) -> None:
     for name, agent in settings.agents.items():
         environment = agent.for_tools(name).environment(os.environ)
         await check_program(f"agent {name}", agent.command or "", environment, None)
-    for name in dict.fromkeys(path[1] for path, _, _ in report.given if path[0] == "agents" and path[1:]):
+    for name in dict.fromkeys(path[1] for path, _, _ in report.values if path[0] == "agents" and path[1:]):
         if name not in settings.agents:
             findings.broken(f"agent {name}", f"not used: {NO_VARIABLE}", HINT)
 
 
 def _is_set(report: SettingsReport, key: str) -> bool:
-    """Return whether the settings contain this command; if it is not used, it refers to an unset variable."""
-    return any(path == ("tools", key) and value for path, value, _ in report.given)
+    """Return whether the settings contain this command. If they do but it is unused, it refers to an unset variable."""
+    return any(path == ("tools", key) and value for path, value, _ in report.values)
 
 
 async def _check_upstream(app: App, upstream: Upstream, findings: Findings) -> None:

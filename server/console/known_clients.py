@@ -53,7 +53,7 @@ class ClientConfig:
     dialect: Dialect = "json"
     other_files: tuple[tuple[str, MemberPath], ...] = ()  # more files to import from, each with the path of its servers
     project_file: str = ""  # a project's file, relative to its folder; empty if there is none
-    programs: tuple[str, ...] = ()  # the names of the client's command
+    programs: tuple[str, ...] = ()  # the commands that start the client, each of which shows that it is installed
     # Members of every entry in addition to the command
     extra: Mapping[str, Any] = field(default_factory=dict[str, Any])
     passes: Literal["all", "no secrets", "base"] = "all"  # which variables a server gets even if the entry lists none
@@ -85,7 +85,7 @@ class ClientConfig:
 
 
 def client_configs(environ: Mapping[str, str], platform: str = sys.platform) -> Mapping[str, ClientConfig]:
-    """Return the clients, keyed by their names in commands, with their files on this machine."""
+    """Return the clients with their files on this machine, keyed by the names that `coretools-mcp install` accepts."""
     home = home_folder(environ)
     roaming, local = environ.get("APPDATA", ""), environ.get("LOCALAPPDATA", "")
     xdg = environ.get("XDG_CONFIG_HOME", "")
@@ -318,7 +318,7 @@ def read_servers(path: str, client: ClientConfig | None, diagnostics: Diagnostic
                 for name, entry in entries
                 if isinstance(entry, dict)
             }
-    raise SettingsError([f"{path}: this file has no servers under mcpServers or servers."])
+    raise SettingsError([f"{path}: this file has no servers under {', '.join(dict.fromkeys(map(dotted, places)))}."])
 
 
 def _is_time(value: Any) -> bool:
@@ -389,9 +389,10 @@ def _convert_entry(
 
 
 def _convert_references(value: Any, variables: Variables, notes: set[str]) -> Any:
-    """Convert a client's references to variables in all strings of a value; a literal dollar sign is doubled.
+    """Convert a client's references to variables in all strings of a value.
 
-    For each reference that requires action by the user, a sentence without its subject is added to `notes`.
+    Unless the client also expands `$NAME`, a dollar sign outside of references is doubled. For each reference that
+    requires action by the user, a sentence without its subject is added to `notes`.
     """
     if isinstance(value, dict):
         return {key: _convert_references(item, variables, notes) for key, item in cast("Tree", value).items()}

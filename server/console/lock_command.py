@@ -18,6 +18,7 @@ from server.settings import SettingsReport
 from server.settings.load import LockContent
 from server.settings.rule_names import did_you_mean
 from server.settings.settings_files import LOCK_NAME
+from server.upstreams.catalog.blocked_tools import BlockedMCPTool
 from server.upstreams.catalog.lock_file import (
     COMMAND,
     Difference,
@@ -31,7 +32,7 @@ from server.upstreams.catalog.lock_file import (
     write_approved,
 )
 from server.upstreams.catalog.suspicious_tools import labels_of
-from server.upstreams.catalog.upstream_tool import BlockedMCPTool, DiscoveredMCPTool
+from server.upstreams.catalog.upstream_tool import DiscoveredMCPTool
 from server.upstreams.connections.connection import Upstream
 from server.upstreams.connections.tool_owner import owner_of_tool
 from server.upstreams.session.list_reader import TOOLS
@@ -45,9 +46,9 @@ LockAction = Literal["write", "diff", "check"]
 def lock(report: SettingsReport, action: LockAction, names: Sequence[str], *, as_json: bool, is_sure: bool) -> int:
     """Connect to the servers, and show how they differ from the lock file, or update the file.
 
-    If `names` lists tools and servers to approve, all other entries stay unchanged. Return 0; 1 if a server is
-    unavailable; 2 if a needed lock file is unusable. A check returns 1 if a tool is blocked, and 2 if the file is
-    unusable or a server is unavailable.
+    If `names` lists tools and servers to approve, all other entries stay unchanged. The exit code is 1 if a server is
+    unavailable, and 2 if there is no usable lock file but one is needed. For a check, it is 1 if a tool is blocked, and
+    2 if there is no usable lock file or a server is unavailable.
     """
     if report.lock is None:
         raise CommandFailure(f"there is no home folder, so there is no place for {LOCK_NAME}. Use --config FILE.")
@@ -104,8 +105,8 @@ async def compare_servers(
             servers[upstream.alias] = await THREADS.run(lambda upstream=upstream: entry_of(app, upstream))
     unknown = {*app.pool.left_out, *(upstream.alias for upstream in missing)}
     # Keep the entries of servers that are unavailable or were not requested.
-    kept = unknown if only is None else unknown | (approved_entries.keys() - servers.keys())
-    servers |= {alias: entry for alias, entry in approved_entries.items() if alias in kept}
+    kept_aliases = unknown if only is None else unknown | (approved_entries.keys() - servers.keys())
+    servers |= {alias: entry for alias, entry in approved_entries.items() if alias in kept_aliases}
     all_differences = [
         difference
         for alias in sorted({*servers, *approved_entries})
@@ -137,7 +138,7 @@ async def compare_servers(
 
 
 def entry_of(app: App, upstream: Upstream) -> Json:
-    """Return the entry for the lock file that describes a server as it is now. Blocks."""
+    """Return the entry for the lock file that describes a server in its current state. This call blocks."""
     era = upstream.era
     entry_settings = app.pool.written.get(upstream.alias, upstream.entry)
     info, instructions = (era.server_info, era.instructions) if era is not None else ({}, "")

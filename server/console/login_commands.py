@@ -28,7 +28,13 @@ from server.settings.server_models import OAuthSettings
 from server.store.replica import Replica, lone_replica
 from server.upstreams.connections.connection import Upstream, UpstreamState
 from server.upstreams.login.login_storage import LoginStore, LoginsUnavailableError, StoredLogin, TokenStoreError
-from server.upstreams.login.upstream_login import Login, LoginAttempt, LoginStoreUnavailableError, login_store
+from server.upstreams.login.upstream_login import (
+    Login,
+    LoginAttempt,
+    LoginBusyError,
+    LoginStoreUnavailableError,
+    login_store,
+)
 from server.upstreams.wire.json_rpc_channel import LoginError
 from tools.contract.display import visible_line
 from tools.machine.threads import THREADS
@@ -52,7 +58,7 @@ def log_in(report: SettingsReport, alias: str, principal: str, *, opens_browser:
         )
     is_shared = entry.oauth is not None and entry.oauth.shared
     http, principal_text = report.settings.http, visible_line(principal)
-    is_known = principal in http.tokens or (http.oauth.is_given and http.oauth.issuer in principal)
+    is_known = principal in http.tokens or (http.oauth.is_configured and http.oauth.issuer in principal)
     if principal and (is_shared or not is_known):
         problem = f"'{principal_text}' is neither the name of a token in http.tokens nor a user of http.oauth.issuer. "
         problem += "Omit --as, or name one of these."
@@ -60,7 +66,7 @@ def log_in(report: SettingsReport, alias: str, principal: str, *, opens_browser:
             problem = f"all clients share this server's login (mcpServers.{alias}.oauth.shared). Omit --as."
         raise UsageError(f"--as does not apply: {problem}")
     quiet_log(report.settings.log.level)
-    # The others stay in the settings, so that rules about their tools cause no warnings.
+    # The other servers stay in the settings, so that rules about their tools cause no warnings.
     only = replace(
         report,
         entries=tuple(
@@ -93,7 +99,19 @@ async def _log_in(app: App, alias: str, principal: str, *, opens_browser: bool) 
     if principal and upstream.login is not None:
         login.challenge = upstream.login.challenge
     for count in range(MAX_LOGINS):
-        attempt = await _begin(app, login)
+        with Spinner(f"preparing a login to {alias}"):
+            if app.pool.tasks is None:
+                raise AssertionError("`connect` did not start the upstreams")
+            try:
+                attempt = await login.begin(app.pool.tasks, await login.stored_header(), cache(note))
+            except LoginError as error:
+                raise CommandFailure(
+                    f"there is no login to {alias}: {visible_line(error.reason)}. If the server needs a token instead, "
+                    f"put it into mcpServers.{alias}.headers."
+                ) from None
+        if login.is_unsaved:
+            reasons = "the state folder is not writable, its disk is full, or the keyring or the store is unavailable"
+            raise CommandFailure(f"the login to {alias} could not be saved: {reasons}. The log says more.")
         if attempt is not None:
             await _finish(login, attempt, opens_browser=opens_browser)
             if attempt.is_forgotten and count + 1 < MAX_LOGINS:
@@ -107,23 +125,6 @@ async def _log_in(app: App, alias: str, principal: str, *, opens_browser: bool) 
         return 0
     await upstream.reconnect()
     return _report(upstream, f"Logged in to {alias}")
-
-
-async def _begin(app: App, login: Login) -> LoginAttempt | None:
-    with Spinner(f"preparing a login to {login.alias}"):
-        if app.pool.tasks is None:
-            raise AssertionError("the servers were started")
-        try:
-            attempt = await login.begin(app.pool.tasks, await login.stored_header(), cache(note))
-        except LoginError as error:
-            raise CommandFailure(
-                f"there is no login to {login.alias}: {visible_line(error.reason)}. If the server needs a token "
-                f"instead, put it into mcpServers.{login.alias}.headers."
-            ) from None
-    if login.is_unsaved:
-        reasons = "the state folder is not writable, its disk is full, or the keyring or the store is unavailable"
-        raise CommandFailure(f"the login to {login.alias} could not be saved: {reasons}. The log says more.")
-    return attempt
 
 
 async def _finish(login: Login, attempt: LoginAttempt, *, opens_browser: bool) -> None:
@@ -200,7 +201,7 @@ def log_out(report: SettingsReport, alias: str, principal: str) -> int:
                 is_removed |= await login.end()
             except TokenStoreError as error:
                 raise CommandFailure(str(error)) from None
-            except LoginStoreUnavailableError as error:
+            except (LoginStoreUnavailableError, LoginBusyError) as error:
                 raise CommandFailure(f"you are still logged in to {alias}: {error.reason}.") from None
             except LoginError as error:
                 is_removed = True
@@ -220,7 +221,7 @@ def _replica(report: SettingsReport) -> Replica:
 
 
 def _with_logins(report: SettingsReport, work: Callable[[LoginStore | None], Awaitable[int]]) -> int:
-    """Run `work` on the stored logins, or on `None` without a place for them (no shared store, no state folder)."""
+    """Run `work` on the stored logins, or on `None` if they have no place: no shared store and no state folder."""
     replica = _replica(report)
 
     async def run() -> int:

@@ -94,7 +94,7 @@ def _validated(kind: type[T], value: object) -> T:
 
 
 def _query_servers(environ: Mapping[str, str]) -> tuple[list[tuple[str, ServerStatus]], list[str]]:
-    """Return the socket and status of each server, and the problems of those that did not respond."""
+    """Return the socket and status of each server, and the problems of servers without a usable response."""
     servers: list[tuple[str, ServerStatus]] = []
     problems: list[str] = []
     for path, answer in ask_servers({"ask": "status"}, environ):
@@ -128,7 +128,7 @@ def works_in(status: ServerStatus, folder: str) -> bool:
 
 
 def show_status(environ: Mapping[str, str], selection: ServerSelection, *, as_json: bool) -> int:
-    """Print the clients and upstreams of each selected server. Return exit code 1 if there is none."""
+    """Print the clients and upstreams of each selected server. Return exit code 1 if none is selected."""
     servers, problems = _query_servers(environ)
     running = [status for _, status in servers]
     selected = [status for status in running if selection.fits(status)]
@@ -146,7 +146,7 @@ def show_status(environ: Mapping[str, str], selection: ServerSelection, *, as_js
 
 
 def _server_list(running: Iterable[ServerStatus]) -> str:
-    """Return the running servers, each with the options that select it."""
+    """Return a text that lists the running servers, each with the options that select it."""
     lines: list[str] = []
     for status in running:
         folders = "".join(f" --workspace {shlex.quote(visible_line(folder))}" for folder in status["workspaces"][:1])
@@ -205,7 +205,7 @@ def show_logs(environ: Mapping[str, str], alias: str | None, selection: ServerSe
     if alias is not None and alias not in aliases:
         hint = f"It has {', '.join(aliases)}." if aliases else "It has none."
         raise UsageError(f"the running server has no upstream '{alias}'. {hint}")
-    is_empty = True
+    has_response = False
     for line in ask_server(path, {"ask": "logs", "server": alias, "follow": follows}):
         record = _validated(_ResponseLine, line)
         if "error" in record:
@@ -214,9 +214,11 @@ def show_logs(environ: Mapping[str, str], alias: str | None, selection: ServerSe
         if lines:
             show(*lines)
             sys.stdout.flush()
-        elif is_empty:
+        elif not has_response:
             note(f"nothing has been logged so far (log.level is {status['logLevel']})")
-        is_empty = False
+        has_response = True
+    if not has_response:
+        raise CommandFailure(STUCK)
     if follows:
         note("the server has ended")
     return 0

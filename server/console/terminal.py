@@ -1,7 +1,7 @@
 """The terminal of a command: coloured output, key presses, questions to the user, and links to open in a browser.
 
-Text is shown literally, never as markup. `show` does not replace invisible characters; its callers do so in text
-from other sources.
+Text is shown literally, never as markup. `show` does not replace invisible characters: its callers must do that if the
+text comes from another source.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ MIN_LAST_COLUMN = 20  # minimum width of a table's last column; if the table is 
 UNLIMITED_COLUMNS = 10_000  # the number of columns if the output is not a terminal, because programs read whole lines
 DECISION = "decision"  # the form field for consent; the other fields are optional additions
 KEYS = {Decision.ONCE.value: "y", Decision.SAVE.value: "a", Decision.DENY.value: "n"}
-"""The keys for the answers. Those for the rest of the session have none, because it ends after a single call."""
+"""The keys for the answers. Answers for the rest of the session have no key: the session ends with the call."""
 
 _SEQUENCE = re.compile(r"\x1b[\[o]?[0-9;]*.?")  # what keys such as the arrow keys send, in lower case
 _FENCE = re.compile(r"(`{3,})(diff|bash|json|text|markdown)")
@@ -110,17 +110,17 @@ def show_json(value: Any) -> None:
     sys.stdout.write(f"{json.dumps(value, indent=2)}\n")
 
 
-def show_table(heads: Sequence[str], rows: Sequence[Sequence[str | Text]]) -> None:
+def show_table(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
     """Print rows in columns to standard output; only the last column wraps if the terminal is too narrow."""
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
     for head in heads[:-1]:
         table.add_column(head, no_wrap=True)
     table.add_column(heads[-1], overflow="fold")
     for row in rows:
-        table.add_row(*(Text(cell) if isinstance(cell, str) else cell for cell in row))
+        table.add_row(*map(Text, row))
     out = console(sys.stdout)
     columns = list(zip(heads, *rows, strict=True))
-    widths = [max(cell_len(str(cell)) + 2 for cell in column) for column in columns[:-1]]
+    widths = [max(cell_len(cell) + 2 for cell in column) for column in columns[:-1]]
     out.width = max(out.width, sum(widths) + MIN_LAST_COLUMN)
     with out.capture() as capture:
         out.print(table)
@@ -298,9 +298,10 @@ async def says_yes(question: str) -> bool:
 
 
 def is_consent(schema: Mapping[str, Any]) -> bool:
-    """Return whether a form asks for consent rather than for information."""
+    """Return whether a form asks for consent to a call. A form of an upstream may have a field of the same name."""
     fields = schema.get("properties", {})
-    return DECISION in fields and Decision.ONCE.value in dict(_choices(fields[DECISION]))
+    values = set(dict(_choices(fields[DECISION]))) if DECISION in fields else set[str]()
+    return {Decision.ONCE.value, Decision.DENY.value} <= values <= {decision.value for decision in Decision}
 
 
 async def fill_in(message: str, schema: Mapping[str, Any]) -> dict[str, Any] | None:
@@ -359,8 +360,10 @@ async def _value(field: Mapping[str, Any], *, is_required: bool) -> Any:
             line = await _line(f"{title}{limits}{default_text}: ")
             if not line and (has_default or not is_required):
                 return default if has_default else line
+            kind = field.get("type")
             with suppress(ValueError, OverflowError):
-                if line and _is_valid(value := _typed(line, field.get("type")), field):
+                value = int(line) if kind == "integer" else float(line) if kind == "number" else line
+                if line and (isinstance(value, str) or math.isfinite(value)) and _is_valid(value, field):
                     return value
             sys.stderr.write(f"The answer must be {_expected(field)}.\n" if line else "This needs an answer.\n")
     for number, (_, choice_title) in enumerate(choices, start=1):
@@ -410,13 +413,17 @@ def _expected(field: Mapping[str, Any]) -> str:
 
 
 def _is_valid(value: Any, field: Mapping[str, Any]) -> bool:
-    """Return whether a value is a valid answer. A pattern is left to the server, as matching could take forever."""
+    """Return whether a value is a valid answer. Patterns are left to the server, because a match could take forever."""
     from jsonschema import Draft202012Validator  # noqa: PLC0415 - slow to import, and rarely needed
+    from jsonschema.exceptions import UnknownType  # noqa: PLC0415
 
     keys = ("type", "minimum", "maximum", "minLength", "maxLength", "minItems", "maxItems", "enum")
     validator: Any = Draft202012Validator({key: field[key] for key in keys if key in field})
-    if not validator.is_valid(value):
-        return False
+    try:
+        if not validator.is_valid(value):
+            return False
+    except UnknownType:
+        raise TypeError("the type of this field does not exist") from None
     with suppress(ValueError):
         match field.get("format"):
             case "email":
@@ -430,16 +437,6 @@ def _is_valid(value: Any, field: Mapping[str, Any]) -> bool:
             case _:
                 return True
     return False
-
-
-def _typed(line: str, kind: object) -> str | float:
-    """Return an answer in the type of its field; raise `ValueError` or `OverflowError` if it is not such a number."""
-    if not line or kind not in ("integer", "number"):
-        return line
-    number = int(line) if kind == "integer" else float(line)
-    if not math.isfinite(number):
-        raise ValueError
-    return number
 
 
 async def _line(prompt: str) -> str:

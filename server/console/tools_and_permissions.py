@@ -18,7 +18,7 @@ from server.console.terminal import Spinner, note, show, show_json, show_table
 from server.console.upstream_messages import connect, quiet_log, show_failure
 from server.requests.wire_results import tool_to_wire
 from server.run_server import run_in_app, until_signal
-from server.settings import Settings, SettingsReport
+from server.settings import SettingsReport
 from server.settings.rule_names import did_you_mean
 from server.transports.configured_secrets import rights_for
 from server.upstreams.catalog.published_names import NameMap, Origin, full_name
@@ -31,14 +31,14 @@ from tools.contract.call_options import ApprovalMode
 from tools.contract.display import visible, visible_line, without_gaps
 from tools.contract.tool_errors import ToolError
 from tools.contract.tool_results import FunctionCall
-from tools.permissions.permission_policy import ALL_RIGHTS, Rights
+from tools.permissions.permission_policy import ALL_RIGHTS
 from tools.permissions.tool_names import BETWEEN, FETCHING, GROUPS, SHELL, one_meaning
 from tools.permissions.verdict import Verdict
 
 SENTENCE_CHARS = 160  # maximum length of a tool's description in the table
 ASKED = {Verdict.ASK: "yes", Verdict.ALLOW: "no", Verdict.DENY: "refused"}
 LEGEND = "Rules and arguments can change whether you are asked. For one call: coretools-mcp permissions explain CALL."
-_RULE_LIKE = re.compile(r"([A-Za-z_]+)\((.*)\)", re.DOTALL)
+_RULE_LIKE = re.compile(r"([\w-]+)\((.*)\)", re.DOTALL)
 
 _CALLS: Mapping[str, tuple[str, Mapping[str, str]]] = {
     "run_shell_command": ("command", {}),
@@ -59,7 +59,7 @@ MAX_PART_CHARS = 48  # maximum number of characters shown for each part of a com
 
 
 def show_tools(report: SettingsReport, *, as_json: bool) -> int:
-    """Print the tools that a client would see. Exit code 1: a server, the custom tools or the lock file is unusable."""
+    """Print the tools that a client would see. Return 1 if a server, the custom tools or the lock file is unusable."""
     quiet_log(report.settings.log.level)
 
     async def list_tools(app: App) -> int:
@@ -68,7 +68,7 @@ def show_tools(report: SettingsReport, *, as_json: bool) -> int:
             await app.registry.discover_all_tools()
         settings = report.settings
         plans, shows_forms = settings.approval_mode is ApprovalMode.PLAN, settings.confirmation.style == "form"
-        # A client that can ask also gets `enter_plan_mode`.
+        # The list is the one for clients whose user can be asked, which also get `enter_plan_mode`.
         tools = app.tools.offered_tools(plans=plans, may_plan=not plans, shows_forms=shows_forms)
         catalog = app.pool.catalog
         standings = {  # the lock status of tools by name; empty without a lock file
@@ -144,15 +144,20 @@ def show_listing(
 def read_call(tool: str, pairs: list[str], as_json: str | None) -> tuple[str, RawArguments]:
     """Parse the name and arguments of a call, which may be written like a rule."""
     like_rule = _RULE_LIKE.fullmatch(tool)
+    names = {name: tool.name for tool in builtin_tools() for name in (tool.name, *tool.aliases)}
     if like_rule is None:
-        if re.match(r"[A-Za-z_]+\(", tool) is not None:
-            raise UsageError(f"'{tool}' has no closing parenthesis. Did you mean '{tool})'?")
+        if re.match(r"[\w-]+\(", tool) is not None:
+            if tool.count("(") > tool.count(")"):
+                raise UsageError(f"'{tool}' has no closing parenthesis. Did you mean '{tool})'?")
+            raise UsageError(f"'{tool}' does not end with the closing parenthesis of the call.")
         if any(map(str.isspace, tool.strip())):
-            raise UsageError(f"there is no tool '{tool}'. For a shell command, write 'Bash({tool})'.")
+            hint = f"For a shell command, write 'Bash({tool})'."
+            if (first_word := tool.split(maxsplit=1)[0]) in names:
+                hint = f"Give the arguments as separate words: {first_word} key=value."
+            raise UsageError(f"there is no tool '{tool}'. {hint}")
         return one_meaning(tool), read_arguments(pairs, as_json)
     if pairs or as_json is not None:
         raise UsageError("give the arguments either in parentheses or as key=value, not both.")
-    names = {name: tool.name for tool in builtin_tools() for name in (tool.name, *tool.aliases)}
     possible_names = GROUPS.get(like_rule[1], {names.get(like_rule[1], "")})
     name = next((name for name in _CALLS if name in possible_names), None)
     if name is None:
@@ -170,9 +175,16 @@ def read_call(tool: str, pairs: list[str], as_json: str | None) -> tuple[str, Ra
 def explain_call(
     report: SettingsReport, name: str, raw_arguments: RawArguments, principal: str = "", *, as_json: bool
 ) -> int:
-    """Print what would be decided. Return exit code 1 if the call cannot be judged."""
+    """Print what would be decided about a call. Return exit code 1 if the call cannot be judged."""
     quiet_log(report.settings.log.level)
-    rights = _rights_of(principal, report.settings) if principal else ALL_RIGHTS
+    rights, http = ALL_RIGHTS, report.settings.http
+    if principal:
+        own = http.tokens.get(principal) or http.oauth.principals.get(principal)
+        if own is None:
+            hint = did_you_mean(principal, [*http.tokens, *http.oauth.principals])
+            raise UsageError(f"--as: neither http.tokens nor http.oauth.principals has '{principal}'.{hint}")
+        section = "http.tokens" if principal in http.tokens else "http.oauth.principals"
+        rights = rights_for(f"{section}.{principal}", own)
 
     async def explain() -> int:
         app = App(report, "stdio")
@@ -215,16 +227,6 @@ def explain_call(
         return 0
 
     return anyio.run(until_signal, explain)
-
-
-def _rights_of(principal: str, settings: Settings) -> Rights:
-    http = settings.http
-    own = http.tokens.get(principal) or http.oauth.principals.get(principal)
-    if own is None:
-        hint = did_you_mean(principal, [*http.tokens, *http.oauth.principals])
-        raise UsageError(f"--as: neither http.tokens nor http.oauth.principals has '{principal}'.{hint}")
-    section = "http.tokens" if principal in http.tokens else "http.oauth.principals"
-    return rights_for(f"{section}.{principal}", own)
 
 
 def _as_text(judgement: Judgement) -> str:

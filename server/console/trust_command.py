@@ -148,7 +148,7 @@ def _store(environ: Mapping[str, str]) -> str:
 def _trust_if_it_starts(store: str, real_folder: str, digests: Mapping[str, str], environ: Mapping[str, str]) -> None:
     """Trust a folder, unless the server would not start afterwards.
 
-    A problem that occurs only with `--settings` does not prevent this if it was there before.
+    A problem that occurs only with `--settings`, and that existed before, does not count.
     """
     try:
         old_problems = [_why_no_start(cli, real_folder, environ) for cli in (None, *AGENT_CLIS)]

@@ -1,7 +1,7 @@
 """Lets terminal commands change the user's own settings and other files, but only if that is safe.
 
-A file is always replaced as a whole. What is not safe raises `CommandFailure`; a file that is not valid raises
-`SettingsError`. This module also says which servers the user's settings contain, and whether new ones are valid.
+A file is always replaced as a whole. An unsafe change raises `CommandFailure`; an invalid file raises `SettingsError`.
+This module also says which servers the user's settings contain, and whether new ones are valid.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ SECTION = "mcpServers"
 
 
 def read_file(path: str) -> bytes | None:
-    """Return the content of a file to change; `None` if there is none. A file that is unsafe to change is refused."""
+    """Return the content of a file to change; `None` if there is no file. Refuse a file that is unsafe to change."""
     display_path = visible_line(path)
     try:
         info = os.stat(path)
@@ -86,7 +86,7 @@ def replace_content(path: str, old_content: bytes | None, new_content: bytes) ->
 
 
 def check_unchanged(content: bytes, old_content: bytes | None) -> None:
-    """Raise `SettingsError` if a file has changed; `None` means that there was no file."""
+    """Raise `SettingsError` if a file has changed. `old_content` is `None` if there was no file."""
     if content != (old_content or b""):
         raise SettingsError(["it has changed in the meantime; run this again"])
 
@@ -112,7 +112,7 @@ _WHY_NOT_WRITTEN: Mapping[ToolErrorType, str] = {
 
 
 def rewrite_file(path: str, change: Callable[[bytes], bytes]) -> None:
-    """Rewrite a file from its current content; fail if `change` rejects that. A symbolic link is kept."""
+    """Rewrite a file from its current content; fail if `change` rejects it. A symbolic link is kept."""
     try:
         rewrite(path, change)
     except SettingsError as error:
@@ -157,7 +157,7 @@ def usable_servers(client_servers: Tree, path: str, environ: Mapping[str, str], 
 
 
 def own_settings(environ: Mapping[str, str]) -> Tree:
-    """Return the user's own settings as written there; empty if there are none."""
+    """Return the content of the user's own settings file; empty if there is no file."""
     path = user_file(environ)
     content = read_settings_file(path, is_optional=True) if path is not None else None
     return parse(content or b"", path or "")
@@ -172,17 +172,8 @@ def own_ports(environ: Mapping[str, str]) -> list[int]:
     return [DEFAULT_PORT, *([port] if isinstance(port, int) else [])]
 
 
-def problems_of(content: bytes, source: str, environ: Mapping[str, str]) -> tuple[str, ...]:
-    """Return the problems that would prevent startup if the settings file `source` had this content."""
-    try:
-        settings_with(content, source, environ)
-    except SettingsError as error:
-        return error.problems
-    return ()
-
-
 def settings_with(content: bytes, source: str, environ: Mapping[str, str]) -> SettingsReport:
-    """Return the settings if `source` (the user's own file or another) has this content, or raise `SettingsError`."""
+    """Return the settings that result if the file `source` has this content, or raise `SettingsError`."""
     files = [source] if source != user_file(environ) else []
     inputs = SettingsInputs(files, {}, environ, cli=None, working_folder=None, streams={source: content})
     return read_settings(inputs)

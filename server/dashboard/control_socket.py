@@ -209,7 +209,7 @@ async def serve_control(running_server: RunningServer, transport: str) -> None:
                     await listener.serve(control.answer, tasks)
                 await anyio.sleep(LISTEN_AGAIN_SECONDS)
     except OSError as error:
-        logger.info("no control socket (%s)", error.errno)
+        logger.info("the control socket could not be created (errno %s)", error.errno)
     finally:
         for name in (temporary_path, path, link_file(path)):
             with suppress(OSError):
@@ -222,7 +222,7 @@ def link_file(path: str) -> str:
 
 
 def ask_servers(question: Json, environ: Mapping[str, str]) -> Iterator[tuple[str, list[object]]]:
-    """Yield each server's socket path and a list with the first line of its response, empty if stuck. This blocks."""
+    """Yield each server's socket path, and a list of the first line of its response or of nothing. This call blocks."""
     for folder in filter(_is_private, runtime_folders(environ)):
         for path, connection in _connections(folder):
             yield path, [*islice(_lines(connection, question), 1)]
@@ -237,7 +237,7 @@ def ask_server(path: str, question: Json) -> Iterator[object]:
 
 
 def _lines(connection: socket.socket, question: Json) -> Iterator[object]:
-    """Yield the lines of a response, `None` for one that is not JSON; nothing if the response starts too late."""
+    """Yield each line of a response, or `None` if it is not JSON. Yield nothing if the response starts too late."""
     with suppress(OSError), connection.makefile("rwb") as stream:
         stream.write(json.dumps(question).encode() + b"\n")
         stream.flush()

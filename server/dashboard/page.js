@@ -6,21 +6,21 @@ const policy = window.trustedTypes?.createPolicy("page", { createHTML: (text) =>
 let known = new Set();
 
 function newsOf(root) {
-  return new Map([...root.querySelectorAll("[data-news]")].map((each) => [each.id, each.dataset.news]));
+  return new Map([...root.querySelectorAll("[data-news]")].map((article) => [article.id, article.dataset.news]));
 }
 
 // Announces a new question, on the desktop too if the person allows notifications and the page is hidden.
 function tellNews() {
-  const found = newsOf(document);
-  for (const [id, words] of found) {
+  const questions = newsOf(document);
+  for (const [id, words] of questions) {
     if (known.has(id)) continue;
     document.getElementById("news").textContent = `New question: ${words}`;
     if (document.hidden && window.Notification?.permission === "granted") {
-      const shown = new Notification("coretools-mcp has a question", { body: words, tag: id });
-      shown.onclick = () => window.focus();
+      const notification = new Notification("coretools-mcp has a question", { body: words, tag: id });
+      notification.onclick = () => window.focus();
     }
   }
-  known = new Set(found.keys());
+  known = new Set(questions.keys());
 }
 
 // Why the page may be out of date; empty if it is current.
@@ -82,17 +82,17 @@ async function refresh() {
 // The content without the countdowns, with all details closed.
 function textOf(element) {
   const copy = element.cloneNode(true);
-  for (const each of copy.querySelectorAll("details")) each.open = false;
-  for (const each of copy.querySelectorAll("[data-seconds]")) each.remove();
+  for (const details of copy.querySelectorAll("details")) details.open = false;
+  for (const time of copy.querySelectorAll("[data-seconds]")) time.remove();
   return copy.innerHTML;
 }
 
 // Counts down from the server's last value, because timers in a hidden page run rarely.
 function showTimes() {
-  for (const each of document.querySelectorAll("[data-seconds]")) {
-    each.deadline ??= performance.now() + each.dataset.seconds * 1000;
-    const seconds = Math.max(0, Math.round((each.deadline - performance.now()) / 1000));
-    each.textContent = seconds < 60 ? `${seconds} s` : `${Math.floor(seconds / 60)} min ${seconds % 60} s`;
+  for (const time of document.querySelectorAll("[data-seconds]")) {
+    time.deadline ??= performance.now() + time.dataset.seconds * 1000;
+    const seconds = Math.max(0, Math.round((time.deadline - performance.now()) / 1000));
+    time.textContent = seconds < 60 ? `${seconds} s` : `${Math.floor(seconds / 60)} min ${seconds % 60} s`;
   }
 }
 
@@ -101,15 +101,15 @@ function showTimes() {
 function update(old, now) {
   if (!old || !now || textOf(old) === textOf(now)) return;
   const boxes = () => [old, ...old.querySelectorAll(".scroll")];
-  const places = boxes().map((each) => [each.scrollLeft, each.scrollTop]);
+  const places = boxes().map((box) => [box.scrollLeft, box.scrollTop]);
   const isHeld = old.contains(document.activeElement);
   const held = boxes().indexOf(document.activeElement);
-  const opened = new Set([...old.querySelectorAll("details[open]")].map((each) => each.textContent));
+  const opened = new Set([...old.querySelectorAll("details[open]")].map((details) => details.textContent));
   old.replaceChildren(...now.childNodes);
-  for (const each of old.querySelectorAll("details")) each.open ||= opened.has(each.textContent);
+  for (const details of old.querySelectorAll("details")) details.open ||= opened.has(details.textContent);
   if (isHeld && document.activeElement === document.body) (boxes()[held] ?? document.getElementById("content")).focus({ preventScroll: true });
-  boxes().forEach((each, at) => {
-    if (places[at]) [each.scrollLeft, each.scrollTop] = places[at];
+  boxes().forEach((box, at) => {
+    if (places[at]) [box.scrollLeft, box.scrollTop] = places[at];
   });
 }
 
@@ -119,7 +119,7 @@ function merge(live, now) {
   for (const child of [...live.children]) {
     const same = fresh.get(child.id);
     const isAt = child.contains(document.activeElement);
-    const isWritten = [...child.querySelectorAll("input")].some((each) => each.value && each.type !== "hidden");
+    const isWritten = [...child.querySelectorAll("input")].some((input) => input.value && input.type !== "hidden");
     if (same && child.id) {
       if (!isWritten && (!isAt || document.activeElement.matches(".scroll"))) update(child, same);
       const time = same.querySelector("[data-seconds]"); // already moved if `child` was updated
@@ -132,7 +132,7 @@ function merge(live, now) {
         ended.textContent = live.dataset.gone;
         child.prepend(ended);
         for (const button of child.querySelectorAll("button")) button.disabled = true;
-        for (const each of child.querySelectorAll("[data-seconds]")) each.closest("p").remove();
+        for (const time of child.querySelectorAll("[data-seconds]")) time.closest("p").remove();
       }
       fresh.set(child.id, child);
     } else child.remove();

@@ -15,7 +15,8 @@ from server.clients.client_request import principal_in
 from server.requests.recent_calls import RecordedCall
 from server.settings.section_model import dotted
 from server.settings.settings_display import as_text, shown_value
-from server.upstreams.catalog.upstream_tool import BlockedMCPTool, DiscoveredMCPTool
+from server.upstreams.catalog.blocked_tools import BlockedMCPTool
+from server.upstreams.catalog.upstream_tool import DiscoveredMCPTool
 from server.upstreams.session.list_reader import in_turns
 from tools.contract.confirmation import Choice, Decision, Question
 from tools.contract.display import (
@@ -69,7 +70,7 @@ def _sender(client: str, principal: str) -> str:
 
 
 def questions(running_server: RunningServer) -> dict[str, Any]:
-    """Return the open questions, each with the whole action, the reason, and the possible answers."""
+    """Return the open questions, each with the action, the reason for asking, and the answers to offer."""
     entries: list[dict[str, Any]] = []
     for pending in running_server.questions.all():
         question, parts = pending.question, question_parts(pending.question.details)
@@ -231,6 +232,6 @@ def settings(running_server: RunningServer) -> dict[str, Any]:
     report = running_server.live.report
     rows = [
         (dotted(setting.path), as_text(shown_value(setting.path, setting.value)), setting.source)
-        for setting in report.given
+        for setting in report.values
     ]
     return {"rows": rows, "files": list(report.files), "warnings": list(report.warnings)}

@@ -53,6 +53,7 @@ MAX_BROWSERS = 20  # maximum number of signed-in browsers; the oldest is signed 
 FOLDER = Path(__file__).parent
 MAX_FORM_BYTES = 1 << 16
 MAX_REASON_CHARS = 2_000  # maximum length of the reason for a denial
+MAX_NUMBER_CHARS = 18  # maximum number of digits of a change's number
 MAX_CONNECTIONS = 100  # maximum number of connections; to make room for another, the longest-idle one is closed
 MAX_STREAMS = 20  # maximum number of pages with live updates
 STREAM_POLL_SECONDS = 0.5  # interval between two checks for changes
@@ -102,7 +103,8 @@ class BrowserSession:
         return hmac.new(self.secret, f"{path}\n{content}".encode(), hashlib.sha256).hexdigest()
 
     def accepts(self, token: str, path: str, content: str) -> bool:
-        return hmac.compare_digest(token.encode(), self.form_token(path, content).encode())
+        form_token = self.form_token(path, content)
+        return hmac.compare_digest(token.encode("utf-8", "surrogatepass"), form_token.encode())
 
 
 class SignIn:
@@ -186,8 +188,8 @@ class Dashboard:
                 Route("/servers/{alias}", self._server_log, methods=["GET"]),
                 Route("/tools/{name}/{action}", self._change_tool, methods=["POST"]),
                 Route("/jobs/{id}/stop", self._stop_job, methods=["POST"]),
-                Route("/changes/{number:int}", self._show_undo, methods=["GET"]),
-                Route("/changes/{number:int}", self._undo, methods=["POST"]),
+                Route("/changes/{number}", self._show_undo, methods=["GET"]),
+                Route("/changes/{number}", self._undo, methods=["POST"]),
                 *(Route(f"/{name}", self._page, methods=["GET"], name=name) for name in PAGES),
             ]
             site = Starlette(
@@ -440,12 +442,12 @@ class Dashboard:
     async def _planned_undo(self, request: Request) -> tuple[Journal, ChangeUndo]:
         self._session(request)
         open_journal, number = self._running_server.journal.open, request.path_params["number"]
-        if open_journal is None:
+        if open_journal is None or not number.isdecimal() or len(number) > MAX_NUMBER_CHARS:
             raise HTTPException(HTTPStatus.NOT_FOUND)
         journal = await THREADS.run(open_journal)
         with _refusals_on_a_page():
             plan = await THREADS.run(
-                lambda: plan_for_person(journal, self._running_server.workspace_of_person(), number)
+                lambda: plan_for_person(journal, self._running_server.workspace_of_person(), int(number))
             )
         return journal, plan
 

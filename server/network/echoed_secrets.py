@@ -1,7 +1,7 @@
 """Removes secrets from the responses of other servers.
 
-The secrets that were sent to a server are hidden wherever its answers repeat them, in any common encoding. Only
-the beginning of its error messages is quoted for people and models, and other likely secrets are removed from it.
+The secrets that were sent to a server are hidden wherever its answers repeat them, in any common encoding. Of an error
+message, only the beginning is quoted for people and models, without likely secrets of other origin.
 """
 
 from __future__ import annotations
@@ -34,7 +34,10 @@ class SentSecrets:
         self._forms: dict[tuple[str, str], frozenset[str]] = {}  # keyed by header name (empty for an address) and value
 
     def learn(self, headers: Iterable[tuple[str, str]], *addresses: str) -> None:
-        """Remember what was sent. Headers may contain secrets, except for those in `_OPEN`; some addresses do too."""
+        """Remember the secrets in sent headers and addresses. Headers that `_OPEN` matches count as public.
+
+        A header with a name like that of a secret is never public.
+        """
         for name, value in chain(headers, (("", address) for address in addresses)):
             if is_secret_name(name) or not _OPEN.match(name):
                 forms = self._forms.pop((name, value), None)

@@ -81,7 +81,8 @@ def is_safe(address: str, *, may_be_local: bool) -> bool:
         httpx2.URL(address)
         parts = urlsplit(address)
         has_safe_scheme = parts.scheme == "https" or (parts.scheme == "http" and may_be_local and is_local(address))
-        return has_safe_scheme and bool(parts.hostname) and "@" not in parts.netloc and not parts.fragment
+        # A reader may take a user name for the host, and browsers read a backslash as a slash.
+        return has_safe_scheme and bool(parts.hostname) and not re.search(r"[@\\]", parts.netloc) and not parts.fragment
     except (ValueError, httpx2.InvalidURL):
         return False
 
@@ -139,14 +140,15 @@ async def open_transport(proxy: str | None) -> httpx2.AsyncHTTPTransport:
         ) from None
 
 
-@cache
-def _tls_context() -> ssl.SSLContext:
-    """Return a TLS context with the trusted certificates. Loading them takes 50 ms, so it is done once, in a thread."""
-    return httpx2.create_ssl_context()
+# Returns a TLS context with the trusted certificates. Loading them takes 50 ms, so it is done once, in a thread.
+_tls_context = cache(httpx2.create_ssl_context)
 
 
 async def fetch_json(request: httpx2.Request, *, by_proxy: bool = True) -> tuple[int, Json]:
-    """Send a request, without following redirects. Returns the status and the JSON object; empty for any other body."""
+    """Send a request, without following redirects, and return the status and the JSON object in the body.
+
+    For any other body, the object is empty. Raises a `NoJsonAnswerError` or a `LongAnswerError`.
+    """
     proxy: str | None = None
     try:
         with anyio.fail_after(REQUEST_SECONDS):

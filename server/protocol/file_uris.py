@@ -23,13 +23,14 @@ template, although the characters change the meaning of the URI.
 
 
 class UriRefusedError(Exception):
-    """A URI does not name a file on this machine; the message is for its sender."""
+    """A URI cannot name a file on this machine; the message tells the sender of the URI why."""
 
 
 def path_of_uri(uri: str, *, may_go_up: bool = False, windows: bool = ON_WINDOWS) -> str:
     """Return the absolute path of a URI, percent-decoded once, without accessing the disk.
 
-    The path may contain `..` only if `may_go_up` is true. Raises `UriRefusedError` if it names no file on this machine.
+    The path may contain `..` only if `may_go_up` is true. Raises `UriRefusedError` if the URI cannot name a file on
+    this machine.
     """
     if len(uri) > MAX_URI_CHARS:
         raise UriRefusedError(

@@ -30,7 +30,7 @@ STRICTEST = "2025-11-25"  # the revision whose schemas include all requirements 
 MAX_VALUES = 20_000  # maximum number of values per item; validating more would delay everything else
 MAX_PARTS = 4_000  # maximum number of values in an output schema; validating more would delay everything else
 MAX_INVALID = 100  # maximum number of invalid places per item; beyond this, the whole item is dropped
-MAX_ROUNDS = 5  # maximum number of validation rounds per item; each removes all errors found, which may hide others
+MAX_ROUNDS = 5  # maximum number of validation rounds per item; each removes invalid parts, which may hide others
 MAX_NAMED = 5  # maximum number of invalid places per item that the log names
 MAX_PATTERN_CHARS = 5_000  # maximum total length of the regular expressions in a schema
 MAX_GROUPS = 20  # maximum depth of nested groups in a regular expression; limited, because compilers recurse
@@ -53,7 +53,7 @@ _TOKEN = re.compile(
 )
 """A token of a regular expression that Python and ECMAScript parse in the same way, with or without the `u` flag."""
 
-_IDENTITY = re.compile(rb'"\$(?:id|anchor|dynamicAnchor)":"')  # clients look for these at any depth in a schema
+_IDENTITY = re.compile(rb'"\$(?:id|anchor|dynamicAnchor)":"')  # keywords that clients look for at any depth
 _POINTER = re.compile(
     rf"#(?:/(?:{'|'.join(map(re.escape, sorted(BY_NAME)))})/[A-Za-z0-9_$.+-]+"
     rf"|/(?:{'|'.join(sorted(IN_LIST))})/(?:0|[1-9][0-9]{{0,3}})|/(?:{'|'.join(sorted(SINGLE))}))*"
@@ -64,7 +64,7 @@ need no escaping, so there is only one way to write it.
 
 
 class UnfitError(ValueError):
-    """A required part is invalid; the message says where."""
+    """An item must be dropped; the message names the invalid required part, or says what the item has too many of."""
 
 
 @dataclass(slots=True)
@@ -102,7 +102,7 @@ def fitted(name: str, item: Json, json_bytes: bytes = b"") -> tuple[Json, tuple[
         json_bytes: The item as JSON, to count its values.
 
     Raises:
-        UnfitError: A required part is invalid.
+        UnfitError: A required part is invalid, or the item has too many values or invalid parts.
     """
     # Each value except the first follows a comma or an opening bracket; counting those inside strings does no harm.
     if json_bytes.count(b",") + json_bytes.count(b"[") + json_bytes.count(b"{") > MAX_VALUES:
@@ -149,42 +149,39 @@ def _invalid_places(name: str, item: Json) -> dict[tuple[int | str, ...], tuple[
 
     A free key is one that the upstream chooses, such as the name of an argument, not a field of the specification.
     """
-    places: dict[tuple[int | str, ...], tuple[bool, str]] = {}
     try:
         _validators()[name].validate_python(item)
     except ValidationError as error:
         if error.error_count() > MAX_INVALID:
             raise UnfitError(f"{error.error_count()} places") from None
-        for details in error.errors(include_url=False, include_context=False, include_input=False):
-            location = ".".join(map(str, details["loc"]))
-            place, is_free_key = _optional_place(details["loc"], _data()["revisions"][STRICTEST], name)
-            if not place:
-                raise UnfitError(location) from None
-            places.setdefault(place, (is_free_key, location))
+        errors = error.errors(include_url=False, include_context=False, include_input=False)
     else:
         return {}
+    definitions = _data()["revisions"][STRICTEST]
+    places: dict[tuple[int | str, ...], tuple[bool, str]] = {}
+    for details in errors:
+        # Remove the innermost optional value that is at or around the error.
+        schema, end, is_free_key = definitions[name], 0, False
+        for position, step in enumerate(details["loc"], 1):
+            fields: Json = schema.get("properties", {})
+            if isinstance(step, int) or step not in fields:
+                end, is_free_key = position, not isinstance(step, int)
+                schema = schema.get("items" if isinstance(step, int) else "additionalProperties", {})
+            else:
+                if step not in schema.get("required", ()):
+                    end, is_free_key = position, False
+                schema = fields[step]
+            if "$ref" in schema:
+                schema = definitions[_definition_name(schema)]
+        location = ".".join(map(str, details["loc"]))
+        if not end:
+            raise UnfitError(location)
+        places.setdefault(details["loc"][:end], (is_free_key, location))
     return {
         place: entry
         for place, entry in places.items()
         if not any(place[:end] in places for end in range(1, len(place)))
     }
-
-
-def _optional_place(place: tuple[int | str, ...], definitions: Json, name: str) -> tuple[tuple[int | str, ...], bool]:
-    """Return the place of the innermost optional value that is at or around `place`, and whether its key is free."""
-    schema, end, is_free_key = definitions[name], 0, False
-    for position, step in enumerate(place, 1):
-        fields: Json = schema.get("properties", {})
-        if isinstance(step, int) or step not in fields:
-            end, is_free_key = position, not isinstance(step, int)
-            schema = schema.get("items" if isinstance(step, int) else "additionalProperties", {})
-        else:
-            if step not in schema.get("required", ()):
-                end, is_free_key = position, False
-            schema = fields[step]
-        if "$ref" in schema:
-            schema = definitions[_definition_name(schema)]
-    return place[:end], is_free_key
 
 
 def _definition_name(schema: Json) -> str:
@@ -315,7 +312,7 @@ def _bytes_of(text: str) -> bytes:
 
 
 def _is_expression(text: str, schema: _Schema) -> bool:
-    """Return whether text is a regular expression in Python and ECMAScript, in one pass: compiling may be slow."""
+    """Return whether a text is a regular expression in both Python and ECMAScript. Compiling it could be slow."""
     schema.pattern_chars += len(text)
     position, groups, can_repeat = 0, list[str](), False
     while position < len(text):

@@ -41,8 +41,8 @@ UNSUPPORTED_PROTOCOL_VERSION = -32022
 URL_ELICITATION_REQUIRED = -32042
 
 MAX_TOGETHER = 128  # maximum number of messages in a client's batch
-MAX_DEPTH = 150  # maximum nesting depth in a field of an upstream's item; parsers accept 200 per message
-MAX_REPAIRED = 8 << 20  # longest upstream message to repair, in characters: repairing is slower than parsing
+MAX_DEPTH = 150  # maximum nesting depth in a field of an upstream's item; parsers accept 200 levels per message
+MAX_REPAIRED = 8 << 20  # maximum length of an upstream's message to repair, because repairing is slower than parsing
 _ARRAY = re.compile(rb"(?:\xef\xbb\xbf)?\s*\[")
 _NO_BYTE = re.compile("[\ud800-\udc7f\udd00-\udfff]")  # lone surrogates that do not represent a byte of a file name
 _NAMES = frozenset({"jsonrpc", "id", "method", "params", "result", "error"})
@@ -80,10 +80,11 @@ def as_list(value: Any) -> list[Any]:
 
 
 def comparable_id(identity: RequestId) -> RequestId:
-    """Return an id in comparable form: a string of digits equals its number, because some peers convert numbers."""
+    """Return an id in comparable form: "7" becomes 7, because some peers convert numbers to strings."""
     if isinstance(identity, str):
         with suppress(ValueError):
-            return int(identity)
+            if str(number := int(identity)) == identity:  # `int` also accepts "007", "1_0" and " 7"
+                return number
     return identity
 
 
@@ -116,7 +117,7 @@ Message = Request | Notification | Response | ErrorResponse
 def read_message(line: bytes | str, *, is_of_client: bool = False) -> Message:
     """Parse a line into a message, or raise `ValueError` if the line is invalid.
 
-    A notification from an upstream may have the id `null`, because some upstreams send that.
+    A notification from an upstream may have the id `null`, because some upstreams send such notifications.
     """
     line = line.removeprefix(codecs.BOM_UTF8) if isinstance(line, bytes) else line.removeprefix("\ufeff")
     try:
@@ -175,7 +176,7 @@ class BatchError(ValueError):
 
 
 def read_of_client(line: bytes, *, takes_batches: bool) -> Message | list[Message]:
-    """Parse a client's message, or a batch if `takes_batches` is true; raises `ValueError` if it is neither."""
+    """Parse a client's message, or a batch if `takes_batches` is true; raises `ValueError` if the line is neither."""
     if not takes_batches or _ARRAY.match(line) is None:
         return read_message(line, is_of_client=True)
     parts: list[Any] = from_json(line.removeprefix(codecs.BOM_UTF8), allow_inf_nan=False)
@@ -311,7 +312,11 @@ class ReadyList(list[Any]):
 
 
 def encoded(message: Mapping[str, Any]) -> bytes:
-    """Encode a message as JSON. A response that cannot be encoded becomes an error, so that the connection survives."""
+    """Encode a message as JSON.
+
+    If a result cannot be encoded, an error response is returned, so that the connection survives. For any other message
+    that cannot be encoded, the return value is empty.
+    """
     fields = as_mapping(message.get("result"))
     name, first = next(iter(fields.items()), ("", None))
     try:

@@ -66,7 +66,7 @@ _PARAMETERS: Mapping[str, Mapping[str, type]] = {
     "prompts/get": {"name": str},
     "resources/read": {"uri": str},
 }
-_REQUIRED = frozenset({"name", "uri"})  # each of these methods requires those of its parameters
+_REQUIRED = frozenset({"name", "uri"})  # a method that has one of these parameters requires it
 _KNOWN_CAPABILITIES = frozenset({"elicitation", "sampling", "roots", "experimental", "extensions"})
 _FLAGS = frozenset({"listChanged"})  # the fields of capabilities that are booleans; all other fields are objects
 
@@ -163,7 +163,7 @@ CallNext = Callable[[RequestContext], Awaitable[Any]]
 
 
 class Middleware(Protocol):
-    """Sees a request before its handler does, and calls that handler through `call_next`."""
+    """Gets a request before its handler does, and passes the request on with `call_next`."""
 
     def __call__(self, ctx: RequestContext, call_next: CallNext) -> Awaitable[Any]: ...
 
@@ -171,13 +171,13 @@ class Middleware(Protocol):
 class RequestTable:
     """The handlers of requests, keyed by method, each with the revisions that it serves.
 
-    Middlewares see each request before its handler does, in the order of the list. `capabilities` returns the
-    capabilities to declare.
+    Middlewares get each request before its handler does, in the order of the list `middleware`. `capabilities` returns
+    the capabilities to declare.
     """
 
     def __init__(self, capabilities: Callable[[], Json] | None = None) -> None:
         self.instructions: str | None = None  # for clients that connect from now on
-        # Set in `App._make_table`. Usual for a tool call: `RecentCalls`, `report_waiting`, `ToolRequests.dispatch`.
+        # Set in `App._make_table`. `RecentCalls` and `report_waiting` see a tool call; `ToolRequests.dispatch` runs it.
         self.middleware: list[Middleware] = []
         self._capabilities = capabilities or self.own_capabilities
         self._notifications: dict[str, NotificationHandler] = {}
@@ -194,18 +194,19 @@ class RequestTable:
 
     def own_capabilities(self) -> Json:
         """Return the capabilities that have handlers in the table. `listChanged` is true only for tools."""
-        capabilities: Json = {
+        capabilities_by_method: Json = {
             "tools/list": ("tools", {"listChanged": True}),
             "prompts/list": ("prompts", {"listChanged": False}),
             "resources/list": ("resources", {"subscribe": False, "listChanged": False}),
             "completion/complete": ("completions", {}),
         }
-        return dict(capabilities[method] for method in capabilities if method in self._requests)
+        return dict(entry for method, entry in capabilities_by_method.items() if method in self._requests)
 
     async def answer(self, ctx: RequestContext) -> Json:
         """Return the result of a request, in the form of the client's revision.
 
-        Only keys that the client's revision does not have are removed. An `MCPError` becomes the error response.
+        From a result for a handshake-era client, only keys that its revision does not have are removed. A result for a
+        2026-07-28 client gets the keys that this revision requires. Raises `MCPError` to respond with an error.
         """
         result: Json = dict(await self._chain(ctx))
         connection = ctx.connection
@@ -283,7 +284,7 @@ def our_name() -> Json:
 
 
 def input_required(requests: Json, state: str) -> Json:
-    """Return questions (2026-07-28 revision); the client repeats its request with the answers and this state."""
+    """Return a result with questions (2026-07-28); the client repeats its request with the answers and this state."""
     return {"resultType": "input_required", "inputRequests": requests, "requestState": state}
 
 

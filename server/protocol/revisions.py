@@ -1,7 +1,7 @@
 """The protocol's revisions, and how a message names its revision and its sender: in `_meta`, and in HTTP headers.
 
 In the 2026-07-28 revision, headers also repeat parameter values, in base64 if necessary. The revisions and the reserved
-keys are copied from `mcp_types`, whose import takes a third of a second; a test compares them.
+keys are copied from `mcp_types`, whose import takes a third of a second; a test compares the copies.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from collections.abc import Iterable
 HANDSHAKE_PROTOCOL_VERSIONS = ("2024-11-05", "2025-03-26", "2025-06-18", "2025-11-25")
 """The revisions that begin with `initialize`, oldest first."""
 MODERN_PROTOCOL_VERSIONS = ("2026-07-28",)
-"""The revisions without a handshake: each request identifies its sender."""
+"""The revisions without a handshake: each request names its revision and its sender."""
 KNOWN_PROTOCOL_VERSIONS = HANDSHAKE_PROTOCOL_VERSIONS + MODERN_PROTOCOL_VERSIONS
 LATEST_HANDSHAKE_VERSION = HANDSHAKE_PROTOCOL_VERSIONS[-1]
 
@@ -30,7 +30,7 @@ _ENCODED = re.compile(r"=\?base64\?(.*)\?=", re.DOTALL)
 
 
 def negotiated_revision(requested: object) -> str:
-    """Return the revision of a session: the one that the client requests, or the latest that has a handshake."""
+    """Return the revision of a session: the requested one if it has a handshake, otherwise the latest that has one."""
     return next((version for version in HANDSHAKE_PROTOCOL_VERSIONS if version == requested), LATEST_HANDSHAKE_VERSION)
 
 

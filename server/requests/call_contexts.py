@@ -31,8 +31,8 @@ from tools.shell.job_table import JobTable
 
 logger = logging.getLogger(__name__)
 
-MAX_CLIENTS = 10_000  # maximum number of client states; beyond this, the longest-idle one is dropped
-MAX_CALLS = 256  # maximum number of concurrent calls per network client; a result is kept at least until it is sent
+MAX_CLIENTS = 10_000  # maximum number of client states; beyond this, the client that is idle the longest is forgotten
+MAX_CALLS = 256  # maximum number of concurrent calls per network client; limits how many unsent results are in memory
 MAX_PROGRAMS = 16  # maximum number of programs without a session, per token, whose reads are tracked separately
 CLEANUP_SECONDS = 0.5  # added to `idle_seconds`, so that several silent clients are forgotten together
 STDIO_KEY = "stdio"
@@ -51,17 +51,18 @@ class Client:
 
     state: ClientState
     name: str = ""  # the client's name and version; empty if not given
-    version: str = ""  # the protocol revision of its first request
-    readable: tuple[str, ...] = ()  # folders outside its workspace whose files it may read
-    # Its `/tmp` outside plan mode, and the one in plan mode. A string is the reason why there is none; it is empty if
-    # commands see the machine's `/tmp`.
+    version: str = ""  # the protocol revision of the client's first request
+    readable: tuple[str, ...] = ()  # folders outside the client's workspace whose files the client may read
+    # The client's `/tmp` outside plan mode, and the one in plan mode. A string is the reason why there is none; it is
+    # empty if commands see the machine's `/tmp`.
     scratch: tuple[Scratch | str, Scratch | str] = ("", "")
-    folders: RootsState = field(default_factory=RootsState)  # its roots
+    folders: RootsState = field(default_factory=RootsState)  # the client's roots
     connections: dict[McpConnection, None] = field(default_factory=dict[McpConnection, None])
-    """Its connections for notifications outside of requests; the 2026-07-28 revision has none."""
-    last_seen: float = field(default_factory=time.monotonic)  # the time of its latest request
+    """The client's connections for notifications outside of requests; the 2026-07-28 revision has none."""
+    # When the client last sent a request, or when its last call ended
+    last_seen: float = field(default_factory=time.monotonic)
     calls: int = 0
-    rights: Rights = ALL_RIGHTS  # the rights of its latest request, for the dashboard
+    rights: Rights = ALL_RIGHTS  # the rights of the client's latest request, for the dashboard
     # What each program without a session has read, keyed by the program's name.
     reads: OrderedDict[str, ReadLedger] = field(default_factory=OrderedDict[str, ReadLedger])
 
@@ -108,14 +109,15 @@ class ClientTable:
             client = Client(state, name, version, self.readable(key), self.scratch(key))
             self._clients[key] = client
             if key.startswith(SESSION_KEYS):
-                # Register this at the first request, because some clients never send `notifications/initialized`.
+                # Register the callback at the first request, because some clients never send
+                # `notifications/initialized`.
                 ctx.connection.at_end(partial(self._forget, client))
         client.last_seen, client.rights = time.monotonic(), rights_of(ctx)
         self._clients.move_to_end(key)
         return client
 
     def follow(self, ctx: RequestContext) -> bool:
-        """Remember a request's connection for notifications until it ends. Returns whether the connection is new."""
+        """Use a request's connection for notifications until the connection ends. Returns whether it is new."""
         connections = self.find(ctx).connections
         if ctx.connection in connections:
             return False
@@ -142,7 +144,7 @@ class ClientTable:
         return [client.state.jobs for client in self._clients.values() if client.state.jobs is not None]
 
     def _schedule_cleanup(self, seconds: float) -> None:
-        """Schedule a cleanup: it forgets silent clients, and so stops their processes, even without new requests."""
+        """Schedule a cleanup, which forgets silent clients, and so stops their processes, even if no request comes."""
         if self._cleanup_timer is None:
             self._cleanup_timer = asyncio.get_running_loop().call_later(seconds, self._clean_up)
 
@@ -182,13 +184,6 @@ def client_key(ctx: RequestContext) -> str:
     return f"{SESSION_KEYS[0]}{session}" if session else ""
 
 
-def _may_name_scratch(params: Json) -> bool:
-    """Return True if a request's URI or one of its arguments may name a path in `/tmp`."""
-    values = [params.get("uri"), *as_mapping(params.get("arguments")).values()]
-    texts = chain.from_iterable(as_list(value) or [value] for value in values)
-    return any(isinstance(text, str) and text.find(SCRATCH_NAME, 0, MAX_PATH_CHARS) >= 0 for text in texts)
-
-
 @dataclass(frozen=True, slots=True)
 class Contexts:
     workspaces: WorkspacePolicy
@@ -199,7 +194,7 @@ class Contexts:
     why_no_scratch: Callable[[Sequence[str]], Awaitable[str]]
 
     async def for_request(self, client: Client, ctx: RequestContext) -> ToolContext:
-        """Return the context of a request that uses files. If the client's roots are needed, ask for them."""
+        """Return the context of a request that uses files. Asks for the client's roots if they matter."""
         folders, rights = client.folders, rights_of(ctx)
         changes, roots = folders.changes, folders.roots
         if roots is None and self.workspaces.asks_for_roots:
@@ -236,10 +231,16 @@ class Contexts:
         scratch: Scratch | str,
         params: Json | None,
     ) -> Workspace:
-        """Return the workspace of a request with the given parameters, whose `/tmp` is the one that commands have."""
+        """Return the workspace of a request with these parameters. The workspace has the same `/tmp` as commands."""
         workspace = self.workspaces.workspace(roots, readable, rights, scratch)
+        if workspace.scratch is None:
+            return workspace
         # Whether commands have a `/tmp` of their own is known only after a test, which takes time and starts processes.
-        if workspace.scratch is None or not _may_name_scratch(as_mapping(params)):
+        # Only a request that may name a path in `/tmp`, in its URI or an argument, is worth the test.
+        fields = as_mapping(params)
+        values = [fields.get("uri"), *as_mapping(fields.get("arguments")).values()]
+        texts = chain.from_iterable(as_list(value) or [value] for value in values)
+        if not any(isinstance(text, str) and text.find(SCRATCH_NAME, 0, MAX_PATH_CHARS) >= 0 for text in texts):
             return workspace
         reason = await self.why_no_scratch(workspace.roots)
         return self.workspaces.workspace(roots, readable, rights, reason) if reason else workspace
@@ -254,7 +255,7 @@ class Contexts:
         return tuple(self.workspaces.folders(roots or ClientRoots(), exchange.rights)[0])
 
     def for_upstream_call(self, client: Client, exchange: Exchange) -> CallContext:
-        """Return the context of a call to an upstream tool, which needs no files here, and so waits for no roots."""
+        """Return the context of a call to an upstream tool, without waiting for roots: the call uses no files here."""
         return CallContext(
             workspace=self.workspaces.workspace(client.folders.roots, client.readable, exchange.rights),
             limits=self.limits,

@@ -49,7 +49,8 @@ class CallLimits:
         key = client_key(ctx)
         usage = self._clients.get(key)
         if usage is None:
-            # Above the maximum number of clients, forget the longest-silent ones that have no calls in progress.
+            # Above the maximum number of clients, forget the ones that are silent the longest, if they have no calls
+            # in progress.
             surplus = max(len(self._clients) - MAX_CLIENTS + 1, 0)
             for other_key, silent in tuple(islice(self._clients.items(), surplus)):
                 if not silent.in_progress:

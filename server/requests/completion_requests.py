@@ -68,9 +68,9 @@ class Completion:
 
     def _add(self, paths: Sequence[str], total: int) -> None:
         values = [value for path in paths if (value := self.value(path)) is not None]
-        fresh = [value for value in dict.fromkeys(values) if value not in self.values]
-        self.total += total - (len(paths) - len(fresh))
-        self.values += fresh[: MAX_VALUES - len(self.values)]
+        new_values = [value for value in dict.fromkeys(values) if value not in self.values]
+        self.total += total - (len(paths) - len(new_values))
+        self.values += new_values[: MAX_VALUES - len(self.values)]
 
 
 async def complete_line(line: str, roots: Sequence[str], run: Runner) -> Completion:

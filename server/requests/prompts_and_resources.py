@@ -3,8 +3,9 @@
 The `at` prompt adds files to the conversation of any client, like `@` in Qwen Code and Gemini CLI. Clients get memories
 as resources, and load them into conversations themselves.
 
-All reading and listing goes through the call flow, under the name of the tool whose rules apply, and with the same
-workspace, limits and consent as a call to that tool. If the built-in tools are off, none of this is offered.
+Clients' requests to read a file or to complete a path go through the call flow, under the name of the tool whose rules
+apply, and with the same workspace, limits and consent as a call to that tool. If the built-in tools are off, this
+server offers no prompts, resources or completion of its own.
 """
 
 from __future__ import annotations
@@ -188,7 +189,7 @@ class FileRequests:
         if isinstance(outcome, Question):
             return self.consent.input_required(outcome, context.client.key, ctx.connection.protocol_version)
         if (failure := outcome.error) is not None:
-            # A resource result cannot report a failure, so this is a protocol error.
+            # A resource result cannot report a failure, so the failure becomes a protocol error.
             code = INVALID_PARAMS
             if failure.code in _NOT_OF_THE_CLIENT:
                 code = INTERNAL_ERROR
@@ -238,7 +239,10 @@ class FileRequests:
 
 
 async def read_at(arguments: dict[str, str] | None, context: ToolContext, run: Runner) -> ToolResult | Question:
-    """Read the files that the `at` prompt names. If there is neither a file nor a question, the user sees the error."""
+    """Read the files that the `at` prompt names.
+
+    Raises `MCPError`, which clients show to the user, if no file was read and no question must be asked first.
+    """
     from server.requests.completion_requests import MAX_LINE_CHARS  # noqa: PLC0415 - loaded on first use
     from tools.files.find.path_suggestions import typed_paths  # noqa: PLC0415
 
@@ -272,8 +276,9 @@ async def read_at(arguments: dict[str, str] | None, context: ToolContext, run: R
     outcome = await run(FunctionCall(MANY_READER, {"paths": paths}))
     if len(paths) > 1 and isinstance(outcome, ToolResult) and not outcome.facts.get("files"):
         # Some clients remove quotes from the argument, so spaces in the argument may belong to a single path.
-        single = await run(FunctionCall(MANY_READER, {"paths": [line.strip().removeprefix("@")]}))
-        outcome = single if isinstance(single, ToolResult) and single.facts.get("files") else outcome
+        single_outcome = await run(FunctionCall(MANY_READER, {"paths": [line.strip().removeprefix("@")]}))
+        if isinstance(single_outcome, ToolResult) and single_outcome.facts.get("files"):
+            outcome = single_outcome
     if isinstance(outcome, Question):
         return outcome
     # If no file was read, the client shows the text that the model would have received.
@@ -328,16 +333,16 @@ class MemoryResources:
         if uri == TODO_LIST:
             todos = [todo.model_dump() for todo in self.todos.read(context.client.key, context.workspace)]
             if not todos:
-                missing = "There is no todo list now; todo_write creates one."
-                return ToolResult.failed(ToolError(ToolErrorType.FILE_NOT_FOUND, missing))
+                message = "There is no todo list now; todo_write creates one."
+                return ToolResult.failed(ToolError(ToolErrorType.FILE_NOT_FOUND, message))
             text = json.dumps({"todos": todos}, ensure_ascii=False, indent=2)
             return ToolResult(llm_content=text, facts={"mime_type": JSON})
 
         def find() -> MemoryFile:
             file = self.files.file(_MEMORY_URIS[uri], context.workspace)
             if not os.path.lexists(file.location.path):
-                missing = f"There is no {file.scope} memory yet; save_memory creates one."
-                raise ToolError(ToolErrorType.FILE_NOT_FOUND, missing)
+                message = f"There is no {file.scope} memory yet; save_memory creates one."
+                raise ToolError(ToolErrorType.FILE_NOT_FOUND, message)
             return file
 
         try:

@@ -29,12 +29,12 @@ class RecordedCall:
     client: str  # the client's name and version
     principal: str = ""  # the principal of the client's token, if it has one
     tool: str = ""
-    raw_arguments: Any = None  # the beginning of its arguments
+    raw_arguments: Any = None  # the beginning of the call's arguments
     began: float = field(default_factory=time.time)  # seconds since the epoch
-    seconds: float | None = None  # its duration; `None` while it runs
+    seconds: float | None = None  # the call's duration; `None` while the call runs
     outcome: str = "running"
-    size: int = 0  # length of its result in characters
-    summary: str | None = None  # a summary of its arguments; `None` until `arguments` is called
+    size: int = 0  # number of characters of text and encoded data in the result's content
+    summary: str | None = None  # a summary of the call's arguments; `None` until `arguments` is called
 
     def arguments(self) -> str:
         """Return the call's arguments as JSON, truncated and without secrets. This is slow the first time."""
@@ -95,7 +95,7 @@ class RecentCalls:
 
 
 def _truncated(value: Any, room: list[int]) -> Any:
-    """Return a JSON value truncated to about `room[0]` characters: many calls are kept, but few are displayed."""
+    """Return a JSON value truncated to about `room[0]` characters, because many calls are kept and few are shown."""
     room[0] -= 1
     if isinstance(value, str):
         text = value[: max(room[0], 0)]

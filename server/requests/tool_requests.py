@@ -23,7 +23,7 @@ from server.questions.client_confirmer import (
 )
 from server.requests.call_contexts import Client, ClientTable, Contexts
 from server.requests.recent_calls import show_as
-from server.requests.tool_search import CALL, ToolSearch
+from server.requests.tool_search import CALL, SEARCH, ToolSearch
 from server.requests.tool_services import CustomTools
 from server.requests.wire_results import DisplayPlace, result_to_wire, tool_to_wire
 from server.settings import SettingsReport
@@ -178,7 +178,7 @@ class ToolRequests:
     def instructions(self, rights: Rights, report: SettingsReport) -> str | None:
         """Return the instructions for a client with these rights, which name only tools that it may use.
 
-        These are the server's own text and the operator's descriptions of upstreams; `None` if there is neither.
+        They consist of the server's own text and the operator's descriptions of upstreams; `None` if there is neither.
         """
         tool_names = {tool.name for tool in self.offered_tools(plans=False, shows_forms=False, rights=rights)}
         settings, texts = report.settings, list[str]()
@@ -258,7 +258,7 @@ class ToolRequests:
                 outcome = await self.search.answer(
                     name, arguments, lambda tool: listed_for({}, [self._tool_entry(tool)])[0], rights_of(ctx)
                 )
-                if name == SEARCH_NAMES[0]:
+                if name == SEARCH:
                     outcome = add_skills(outcome, await self.known_skills(client, ctx), str(arguments.get("query")))
         except ToolError as error:
             outcome = ToolResult.failed(error)
@@ -341,7 +341,7 @@ class ToolRequests:
         return owner, exchange
 
     async def _missing_error(self, name: str, owner: Upstream | None, rights: Rights) -> ToolError:
-        """Return why a tool is unavailable; raises `MCPError` if no tool has this name."""
+        """Return why a tool is unavailable; raises `MCPError` if no tool or several tools have this name."""
         pool = self.router.pool
         unused_error = why_not_used(pool, name)
         if owner is not None and owner.live_session is None:
@@ -377,14 +377,14 @@ class ToolRequests:
         self, ctx: RequestContext, call: FunctionCall, owner: Upstream, exchange: Exchange
     ) -> Exchange | ToolResult:
         """Have the user log in to a call's upstream. Returns the request to continue with, or the result to send."""
-        is_asked = self.router.relay.why_denied(owner.alias, exchange.rights) == ""
+        is_permitted = not self.router.relay.why_denied(owner.alias, exchange.rights)
         # The server may have its own tool of this name.
         is_ours = owner.is_login_offered or bool(exchange.carried.get("ours"))
         for _ in range(MAX_LOGINS):
             # A login that began before the user consented to the call is continued even if the upstream no longer
             # requires a login; a later one is not.
             is_resumed = "login" in exchange.carried and not exchange.carried.get("consented")
-            if not is_asked or not (owner.wants_login or is_resumed):
+            if not is_permitted or not (owner.wants_login or is_resumed):
                 break
             question = await self.router.relay.log_in(owner, owner.login_needed(), ctx.method, exchange)
             if question is not None:

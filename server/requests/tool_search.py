@@ -1,11 +1,11 @@
-"""Tool search: three tools replace the upstreams' tools when listing all of these would cost too much.
+"""Tool search: three tools replace the upstreams' tools in the list, if listing them all would cost too much.
 
 `search_tools` finds tools, `describe_tool` describes one, and `call_tool` calls it. The tool list does not change with
 the search results, because prompt caches depend on it. `ToolRequests.dispatch` first turns a `call_tool` into a call to
 the tool that it names, so the rules, questions and limits of that tool apply. A client that decides in its own dialog
-sees `call_tool`, annotated like the most dangerous tool behind it. If a person always allows `call_tool` in that
-dialog, all of these tools are allowed. The dialog may decide about a `call_tool` only if it may decide about the tool
-that is called, which `tools.call.consent.require_consent` checks.
+sees `call_tool` there, annotated as the most dangerous kind of tool. If a person always allows `call_tool` in that
+dialog, every tool that `call_tool` can call is allowed. `tools.call.consent.require_consent` lets the dialog decide
+about a `call_tool` only if it may decide about the tool that is called.
 """
 
 from __future__ import annotations
@@ -91,7 +91,7 @@ class ToolSearch:
         return self._is_large
 
     def is_hidden(self, tool: BaseTool[Any] | None) -> TypeGuard[DiscoveredMCPTool]:
-        """Return whether tool search hides a tool; tools for apps only are listed, so that hosts know about them."""
+        """Return whether tool search hides a tool. Tools that only apps may call stay visible to hosts."""
         if not isinstance(tool, DiscoveredMCPTool) or not is_for("model", tool.definition):
             return False
         owner = owner_of_tool(self.pool, tool)
@@ -104,7 +104,7 @@ class ToolSearch:
         return not is_always_loaded and {"*", tool.upstream_name, tool.name}.isdisjoint(always_load)
 
     def _is_callable(self, tool: BaseTool[Any] | None, rights: Rights) -> TypeGuard[DiscoveredMCPTool]:
-        """Return whether a model may call a tool that is not in its list."""
+        """Return whether a model may call a tool of an upstream, even if tool search hides the tool."""
         if not isinstance(tool, DiscoveredMCPTool) or not is_for("model", tool.definition):
             return False
         return self.policy.why_not_offered(tool.traits, rights) is None
@@ -141,7 +141,8 @@ class ToolSearch:
         """Return the names of the servers, with the operator's descriptions, as far as they fit."""
         entries = [(upstream.alias, visible_line(upstream.entry.description)) for upstream in self.pool.upstreams]
         entries = [entry for entry in entries if not self.policy.why_server_not_offered(entry[0], rights)]
-        room = (MAX_SERVER_CHARS - sum(len(alias) + 5 for alias, _ in entries)) // max(len(entries), 1)
+        # An entry may also have a comma, two spaces, two brackets and an ellipsis, which together are 6 characters.
+        room = (MAX_SERVER_CHARS - sum(len(alias) + 6 for alias, _ in entries)) // max(len(entries), 1)
         room = min(room, MAX_ABOUT_CHARS)
         servers = [
             f"{alias} ({_truncate(description, room)})" if description and room > 10 else alias
@@ -164,8 +165,7 @@ class ToolSearch:
         return await self._search(arguments, rights)
 
     async def _search(self, arguments: Json, rights: Rights) -> ToolResult:
-        # This is loaded with the first search.
-        from server.upstreams.catalog.tool_index import MAX_QUERY_CHARS  # noqa: PLC0415
+        from server.upstreams.catalog.tool_index import MAX_QUERY_CHARS  # noqa: PLC0415 - loaded with the first search
 
         query = arguments.get("query")
         limit = arguments.get("limit") or DEFAULT_RESULTS  # some models send 0 for "not set"
@@ -179,9 +179,9 @@ class ToolSearch:
             raise _invalid(SEARCH, f"limit must be a whole number from 1 to {MAX_RESULTS}.")
         index, tools = await self._load_index()
         numbers = index.find(query, limit, lambda number: self._is_current(tools[number], rights))
-        matches, near = ([tools[number] for number in part] for part in numbers)
+        matches, near_matches = ([tools[number] for number in part] for part in numbers)
         lines: list[str] = []
-        for tool in matches or near:  # each with its arguments, required ones first
+        for tool in matches or near_matches:  # each with its arguments, required ones first
             required, names = as_list(tool.parameter_schema.get("required")), list(_parameters_of(tool))
             parameters = [name for name in names if name in required]
             parameters += [f"{name}?" for name in names if name not in required]
@@ -197,9 +197,9 @@ class ToolSearch:
             f"No tool matches '{visible_line(query[:100])}' well. Say in other words what the tool does, and to what. "
             f"The servers are: {self._server_list(rights)}."
         )
-        if near:
+        if near_matches:
             message = "\n".join([message, "The closest tools, which may do something else:", *lines, hint])
-        return ToolResult(message, structured={"tools": [], "nearest": list(map(_summary, near))})
+        return ToolResult(message, structured={"tools": [], "nearest": list(map(_summary, near_matches))})
 
     async def _describe(
         self, arguments: Json, definition_of: Callable[[DiscoveredMCPTool], Json], rights: Rights

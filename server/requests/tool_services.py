@@ -54,7 +54,7 @@ logger = logging.getLogger(__name__)
 FLAGS = {"tools.include": "--include-tools", "tools.exclude": "--exclude-tools"}
 _NO_SESSION = "This client has no session, so each of its commands has its own /tmp, and file tools have none."
 _ONE_CALL = "This server ends with the call, and each of its commands has its own /tmp, so file tools have none."
-CLOSE_SECONDS = 5.0  # limit for stopping commands at shutdown; the broker kills the rest
+CLOSE_SECONDS = 5.0  # time limit for stopping commands at shutdown; the broker kills the rest
 
 
 def page_fetcher(settings: WebSettings) -> Callable[[], PageFetcher]:
@@ -73,7 +73,7 @@ def page_fetcher(settings: WebSettings) -> Callable[[], PageFetcher]:
 class LazyJournal:
     """The journal of changes, loaded at the first change.
 
-    The attribute `open` is a function that returns the journal; it is `None` if the journal is off or has no folder.
+    The attribute `open` is a function that returns the journal, or `None` if the journal is off or has no folder.
     """
 
     def __init__(self, report: SettingsReport) -> None:
@@ -113,8 +113,9 @@ def skill_folders(report: SettingsReport) -> SkillFolders:
 def guarded_paths(report: SettingsReport) -> GuardedPaths:
     """Return the files that are written only with a person's consent. This blocks, because links are resolved.
 
-    These are the files that configure the server or will configure it once they exist; the trust record; the audit log;
-    the journal of changes; and the user's own folder, except for the memory that tools write there.
+    These are the files that configure the server or will configure it once they exist; the trust record; the lock file;
+    the audit log; and everything in this program's settings and state folders, except for the memory that tools write
+    there.
     """
     # Workspace files have no effect until a person trusts them.
     files = [file.path for file in report.candidates if not file.is_in_workspace or file.state is FileState.READ]
@@ -138,7 +139,7 @@ def guarded_paths(report: SettingsReport) -> GuardedPaths:
 
 def permission_policy(report: SettingsReport, registry: ToolRegistry) -> PermissionPolicy:
     """Return the permission policy that the settings define. Invalid rules are logged."""
-    on_command_line = {dotted(setting.path) for setting in report.given if setting.source == COMMAND_LINE}
+    on_command_line = {dotted(setting.path) for setting in report.values if setting.source == COMMAND_LINE}
     flags = {key: flag for key, flag in FLAGS.items() if key in on_command_line}
     rules, warnings = read_rules(rule_lists(report.settings), registry.canonical, report.home, flags)
     rules = replace(rules, profile=report.settings.tools.profile)

@@ -1,7 +1,4 @@
-"""Converts this server's types to protocol types: tools, results and annotations. No other module does this.
-
-Results are built in wire format; `protocol.request_table` adapts them to each revision.
-"""
+"""Converts this server's tools and results to wire format. `protocol.request_table` adapts results to each revision."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Turns files and command-line options into frozen settings, with the source of each value."""
+"""Turns files, command-line options and environment variables into frozen settings, and records their sources."""
 
 from __future__ import annotations
 

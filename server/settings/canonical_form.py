@@ -1,7 +1,8 @@
 """The canonical form of a layer: canonical keys, servers under their aliases, absolute paths, split command lines.
 
-Qwen Code and Gemini CLI have flat keys (`coreTools`) and keys in sections (`tools.core`). The keys and formats of all
-their versions are converted, in any layer. An unknown key is dropped with a warning.
+Qwen Code and Gemini CLI have flat keys (`coreTools`) and keys in sections (`tools.core`). Both are accepted in every
+layer, except for keys that only the CLIs' own files may have (`gemini_and_qwen_files`). An unknown key is dropped with
+a warning.
 """
 
 from __future__ import annotations
@@ -57,7 +58,7 @@ def _milliseconds(seconds: Any) -> Any:
 
 
 def _limit(value: Any) -> Any:
-    """Convert a limit: in both CLIs, zero or a negative number means no limit."""
+    """Convert a limit. Zero or a negative number, which means no limit in both CLIs, leaves the default in place."""
     number = _number(value)
     return INVALID if number is None else int(min(number, MAX_COUNT)) if number > 0 else None
 
@@ -71,7 +72,7 @@ _NUMBERS: Converters = {
 }
 
 _IGNORED_KEYS = key_paths("$schema $version tools.shell.enableInteractiveShell tools.shell.pager tools.shell.showColor")
-"""Keys that editors and both CLIs write and that have no meaning here."""
+"""Keys that editors or the CLIs write, and that have no meaning here."""
 FOREIGN_KEYS = (*KEY_ALIASES, *_NUMBERS)  # CLI keys that are accepted in every settings file, not only in the CLIs' own
 TRANSPORT_ALIASES: Mapping[str, str] = {"streamable-http": "http", "streamableHttp": "http", "streamable_http": "http"}
 """Other clients' names for server types, each with the name used here."""
@@ -86,7 +87,9 @@ MEANT_KEYS: Mapping[str, str] = {
     "http_headers": "headers",
     "environment": "env",
 }
-"""Other clients' keys of servers, each with its key here: spelling alone could suggest the opposite."""
+"""Keys that other clients use in a server's entry, each with the key to suggest for it. The most similar key here could
+have the opposite meaning.
+"""
 MAX_SUGGESTIONS = 20  # after this many warnings, no similar key is suggested, because each lookup takes time
 
 
@@ -171,7 +174,7 @@ def _make_paths_absolute(layer: Layer, environ: Mapping[str, str], diagnostics: 
 
 
 def _providers_by_type(search: Tree, source: str, diagnostics: Diagnostics) -> Tree:
-    """Convert Qwen Code's `webSearch`, a list of providers with types, to an object keyed by type."""
+    """Convert Qwen Code's `webSearch`, with a list `provider` of objects with a `type`, to an object keyed by type."""
     entries = search.get("provider")
     if not isinstance(entries, list):
         return search
@@ -220,7 +223,7 @@ def warn_of_difference(alias: tuple[str, ...], winner: tuple[str, ...], source: 
 
 
 def adapt_servers(data: Tree) -> None:
-    """Rename server types to those used here, and split scopes given as one string, in place."""
+    """In each server, replace another client's name for a `type`, and split `oauth.scopes` if it is one string."""
     for entry in table_at(data, "mcpServers").values():
         server_type: Any = cast("Tree", entry).get("type") if isinstance(entry, dict) else None
         if isinstance(server_type, str):
@@ -231,7 +234,7 @@ def adapt_servers(data: Tree) -> None:
 
 
 def _by_alias(layer: Layer, diagnostics: Diagnostics) -> Tree:
-    """Return the servers of a layer, keyed by alias. It is an error if two servers have the same alias."""
+    """Return the servers of a layer, keyed by alias, and fill `layer.names`. Two servers with one alias are refused."""
     source, entries = layer.source, dict[str, Any]()
     for name, entry in table_at(layer.data, "mcpServers").items():
         alias, display_path = alias_of(name), dotted(("mcpServers", name))
@@ -245,8 +248,8 @@ def _by_alias(layer: Layer, diagnostics: Diagnostics) -> Tree:
         if alias != name:
             diagnostics.warn(source, f"{display_path} is called {alias} here: a name has {ALIAS_RULE}.")
         if isinstance(entry, dict) and "disabled" in entry:
-            # Other clients write `disabled: true`; such a server must not start here either. A value other than
-            # true or false is moved too, and then refused like one under this server's own key.
+            # Other clients write `disabled: true`; such a server must not start here either. A value that is not a
+            # boolean is moved to `enabled` unchanged, and the validation refuses it there.
             is_disabled: Any = cast("Tree", entry).pop("disabled")
             if not isinstance(is_disabled, bool):
                 meaning = "it is the opposite of enabled"

@@ -1,7 +1,7 @@
 """Changes the user's files: edits in the text of a JSON or TOML file, the replacement of a whole file, and saved rules.
 
 Additions follow the style of the file, and all other bytes stay unchanged. Each edit is verified: when parsed again,
-the new text must contain the old content plus the change. Concurrent writes to a file cannot mix. All edits raise
+the new text must have the old content with exactly this change. Concurrent writes to a file cannot mix. All edits raise
 `SettingsError` if the file is not valid, if a value along the path has the wrong type, or if no edit is safe.
 """
 
@@ -38,7 +38,7 @@ from tools.files.workspace import Workspace
 from tools.machine.threads import run_blocking
 
 INDENT = "  "  # the indentation to use if the file itself has none
-_CACHE_SIZE = 4  # how many parsed texts to cache: an edit has several steps, and a client's file may be large
+_CACHE_SIZE = 4  # number of parsed texts to cache: an edit parses in several steps, and a client's file may be large
 _SOURCE = "settings"  # the name of a file in errors if its path is not known
 PRIVATE_FOLDER = 0o700  # mode of a new folder
 PRIVATE_FILE = 0o600  # mode of a new file
@@ -101,7 +101,7 @@ def without_member(content: bytes, path: MemberPath, source: str = _SOURCE, max_
 
 
 def doubtful_key(content: bytes, path: MemberPath, source: str, max_bytes: int = MAX_FILE_BYTES) -> str | None:
-    """Return what is wrong with the first key of `path` that is repeated or has two spellings; `None` if none is."""
+    """Return what is wrong with the first key of `path` that is repeated or has two spellings, or `None`."""
     document = JsonDocument.parse(content, source, max_bytes)
     for depth, container in enumerate(document.containers(path[:-1])):
         key_path = dotted(path[: depth + 1])
@@ -174,9 +174,11 @@ class JsonDocument:
     def parse(cls, content: bytes, source: str, max_bytes: int) -> JsonDocument:
         body = content.removeprefix(BOM_UTF8)
         try:
-            text = body.decode() if body.strip() else "{}\n"
+            text = body.decode()
         except UnicodeDecodeError:
             raise SettingsError([f"{source}: this file is not UTF-8."]) from None
+        if not text.removeprefix("\ufeff").strip():  # `parse` reads such a file as `{}`
+            text = "{}\n"
         plain = without_comments(text, source)
         strict = without_trailing_commas(plain)
         # A file with nothing but comments is refused: it has no object to add to.
@@ -239,7 +241,10 @@ class JsonDocument:
         return _indent_of(self.text, container.start) + self.unit
 
     def value_text(self, value: Any, indent: str | None) -> str:
-        """Return a value in the style of this file: its lines begin with `indent`; for `None`, it is on one line."""
+        """Return a value in the style of this file, with `indent` before each line but the first.
+
+        If `indent` is `None`, the value is on one line.
+        """
         colon = self.colon
         if indent is None:
             return json.dumps(value, ensure_ascii=False, separators=(colon.replace(":", ","), colon))
@@ -247,7 +252,10 @@ class JsonDocument:
         return block.replace("\n", f"{self.newline}{indent}")
 
     def insertions(self, container: _Container, values: Sequence[Any], key: str | None = None) -> Iterator[str]:
-        """Yield texts with new values at the end of a container (for an object: under `key`), the best style first."""
+        """Yield whole texts with new values at the end of a container, the best style first.
+
+        In an object, `values` has one value, whose key is `key`.
+        """
         text, newline = self.text, self.newline
         indent = self.indent_in(container)
         inline = self.is_inline(container)

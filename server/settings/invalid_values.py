@@ -65,11 +65,15 @@ def _bound(name: Literal["ge", "le"], metadata: list[Any]) -> int:
     return next(bound for item in metadata if (bound := getattr(item, name, None)) is not None)
 
 
-def _item_words(annotation: Any) -> str:
+def _item_words(annotation: Any, steps: tuple[str | int, ...]) -> str:
+    """Return a description of the valid values at `steps` in an array or an object of strings."""
     present = [part for part in get_args(annotation) if part is not NoneType]
     if get_origin(annotation) in (Union, UnionType):
-        return _item_words(present[0])
-    return _words(present[0] if get_origin(annotation) is tuple else present[-1], [])
+        return _item_words(present[0], steps)
+    item = present[0] if get_origin(annotation) is tuple else present[-1]
+    if len(steps) > 1:  # a key of an object in an array, such as `http.stateKeys[0].file`
+        item = item.model_fields[str(steps[1])].annotation
+    return _words(item, [])
 
 
 def explain(error: ValidationError, source_of: Callable[[KeyPath], str]) -> dict[KeyPath, str]:
@@ -90,8 +94,8 @@ def explain(error: ValidationError, source_of: Callable[[KeyPath], str]) -> dict
             if key.is_table and position < len(path):
                 key = None
                 position += 1
-        is_inside = position < len(path)  # whether the value is inside an array or an object of strings
-        expected = "an object" if key is None else _item_words(key.field.annotation) if is_inside else words(key)
+        steps = path[position:]  # not empty if the value is inside an array or an object of strings
+        expected = "an object" if key is None else _item_words(key.field.annotation, steps) if steps else words(key)
         if isinstance(value, dict | list):
             value_text = "an object" if isinstance(value, dict) else "an array"
         elif value is None:

@@ -12,7 +12,7 @@ from server.settings.settings_files import Tree, parent_at
 
 
 class SettingsScope(IntEnum):
-    """The scope of a layer; a later one wins. "The other CLI" is Qwen Code or Gemini CLI, chosen with `--settings`."""
+    """The kind of a layer's source; higher values win. "The other CLI" is Qwen Code or Gemini CLI (`--settings`)."""
 
     CLI_DEFAULTS = 0  # the defaults that `--settings` implies, before any file
     SYSTEM_DEFAULTS = 1  # the other CLI's system-wide defaults
@@ -26,13 +26,13 @@ class SettingsScope(IntEnum):
 
     @property
     def is_of_agent_cli(self) -> bool:
-        """Whether a layer is a file of the other CLI."""
+        """Whether layers of this scope are files of the other CLI."""
         scopes = SettingsScope
         return self in (scopes.SYSTEM_DEFAULTS, scopes.CLI_USER, scopes.CLI_PROJECT, scopes.SYSTEM_OVERRIDES)
 
     @property
     def adds_rules(self) -> bool:
-        """Whether a layer's lists of rules are added to those of lower layers instead of replacing them."""
+        """Whether the lists of rules in such a layer are added to those of lower layers instead of replacing them."""
         return SettingsScope.CLI_USER <= self <= SettingsScope.SYSTEM_OVERRIDES or self is SettingsScope.COMMAND_LINE
 
 
@@ -70,8 +70,8 @@ class SettingsFile:
 REFUSING = key_paths("permissions.ask permissions.deny tools.exclude tools.confirmationRequired mcp.excluded")
 """Keys that list calls to ask about or refuse, or tools and servers to exclude. A longer list restricts more."""
 ADDED_RULES: tuple[KeyPath, ...] = (*REFUSING, *key_paths("permissions.allow tools.allowed"))
-"""Keys of the lists that some layers extend instead of replacing, so that these layers cannot remove another layer's
-restrictions.
+"""Keys of the lists that some layers extend instead of replacing (`SettingsScope.adds_rules`). These layers cannot
+remove another layer's restrictions.
 """
 
 
@@ -102,9 +102,9 @@ class MergedLayers:
         """
         names = tuple(step for step in path if isinstance(step, str))
         for length in range(len(names), 0, -1):
-            layers = [layer for layer in self._layers if _is_given(layer.data, names[:length])]
+            layers = [layer for layer in self._layers if _has_value(layer.data, names[:length])]
             if len(names) > 2 and names[0] == "mcpServers":  # a later layer replaces the whole entry
-                entries = [layer for layer in self._layers if _is_given(layer.data, names[:2])]
+                entries = [layer for layer in self._layers if _has_value(layer.data, names[:2])]
                 layers = [layer for layer in layers if layer is entries[-1]]
             if layers and names[:length] in ADDED_RULES:
                 first = max((index for index, layer in enumerate(layers) if not layer.scope.adds_rules), default=0)
@@ -128,6 +128,6 @@ def _merge(lower: Tree, upper: Tree, path: KeyPath, *, adds_rules: bool) -> Tree
     return result
 
 
-def _is_given(data: Tree, path: KeyPath) -> bool:
+def _has_value(data: Tree, path: KeyPath) -> bool:
     parent = parent_at(data, path)
     return parent is not None and path[-1] in parent

@@ -64,11 +64,11 @@ class SettingsInputs:
     config_files: Sequence[str]  # the files named on the command line, in the given order; each must exist
     overrides: Mapping[str, Any]  # the other options, in the form of a settings file
     environ: Mapping[str, str]
-    cli: CliName | None  # the other CLI whose settings are also used
+    cli: CliName | None  # the other CLI whose settings are also used, if any
     working_folder: str | None  # the workspace if no setting names another one
-    # The content of config files that can be read only once, such as a shell's `<(...)`.
+    # The content of each config file that can be read only once, such as a shell's `<(...)`, keyed by its path
     streams: Mapping[str, bytes] = field(default_factory=dict[str, bytes], repr=False, compare=False)
-    # The link targets of config files at startup; later reads use these.
+    # The real path at startup of each config file that is reached through links; later reads use it.
     links: Mapping[str, str] = field(default_factory=dict[str, str], compare=False)
 
 
@@ -79,7 +79,7 @@ class LockContent:
     problem: str = ""  # why the file cannot be used, as the end of a sentence
 
 
-class GivenValue(NamedTuple):
+class SettingValue(NamedTuple):
     """A value from the settings, as parsed from JSON."""
 
     path: KeyPath
@@ -97,7 +97,7 @@ class SettingsReport:
     files: tuple[str, ...] = ()  # the files that were read, lowest precedence first
     user_file: str | None = None
     home: str = ""
-    given: tuple[GivenValue, ...] = field(default=(), repr=False)
+    values: tuple[SettingValue, ...] = field(default=(), repr=False)
     candidates: tuple[SettingsFile, ...] = ()  # every possible settings file, and its state
     inputs: SettingsInputs | None = field(default=None, repr=False)
     lock: LockContent | None = None  # `None` if there is no place for a lock file
@@ -195,7 +195,10 @@ def load_settings(
 
 
 def read_settings(inputs: SettingsInputs, previous: SettingsReport | None = None) -> SettingsReport:
-    """Read all settings now. In a running server, which passes the `previous` ones, a newly empty file is refused."""
+    """Read all settings now. A running server passes the `previous` ones.
+
+    With `previous`, a file that had values and is now empty, or had restrictions and is now missing, is refused.
+    """
     diagnostics, environ = Diagnostics(), inputs.environ
     operators, candidates = _operator_layers(inputs, previous, diagnostics)
     operator_paths = {real_path(inputs.links.get(file.path, file.path)) for file in candidates}
@@ -203,7 +206,6 @@ def read_settings(inputs: SettingsInputs, previous: SettingsReport | None = None
     clis = [AGENT_CLIS[inputs.cli]] if inputs.cli is not None else []
     layers = list(operators)
     earlier: workspace_trust.Restrictions = previous.restrictions if previous is not None else {}
-    restrictions: dict[str, Layer] = {}
     for folder in _workspace_folders(inputs, operators):
         workspace_files = workspace_trust.find_files(folder, clis)
         files = [file for file in workspace_files if real_path(file.path) not in operator_paths]
@@ -214,19 +216,18 @@ def read_settings(inputs: SettingsInputs, previous: SettingsReport | None = None
         trusted_layers += workspace_trust.retained_restrictions(earlier, file_states, diagnostics)
         for layer in trusted_layers:
             workspace_trust.sanitise(layer, operators, diagnostics)
-        restrictions |= workspace_trust.restrictions_of(trusted_layers)
         layers += trusted_layers
-    # A changed workspace takes effect at the next start, so until then, so do the restrictions of the present one.
+    # A change of workspace takes effect at the next start. Until then, the restrictions of the present one still apply.
     read = {file.path for file in candidates}
     others = [SettingsFile(path, layer.scope, FileState.ABSENT) for path, layer in earlier.items() if path not in read]
     for layer in workspace_trust.retained_restrictions(earlier, others, diagnostics):
         workspace_trust.sanitise(layer, operators, diagnostics)
-        restrictions |= workspace_trust.restrictions_of([layer])
         layers.append(layer)
+    restrictions = workspace_trust.restrictions_of(layers[len(operators) :])
     layers.sort(key=lambda layer: layer.scope)
     all_layers = MergedLayers(layers)
     _add_server_of_command(all_layers, diagnostics)
-    values = tuple(_given_values(all_layers, all_layers.data, Settings, ()))
+    values = tuple(_values_of(all_layers, all_layers.data, Settings, ()))
     settings, invalid_entries = _validated(all_layers, diagnostics)
     settings = _resolve(settings, environ, all_layers.source_of, diagnostics)
     workspace_paths = {file.path for file in candidates if file.is_in_workspace}
@@ -244,7 +245,7 @@ def read_settings(inputs: SettingsInputs, previous: SettingsReport | None = None
         files=tuple(files_read),
         user_file=own_file if own_file in files_read else None,
         home=home_folder(environ),
-        given=values,
+        values=values,
         candidates=tuple(candidates),
         inputs=inputs,
         lock=_read_lock(inputs, previous.lock if previous is not None else None),
@@ -342,7 +343,7 @@ def _read_lock(inputs: SettingsInputs, previous: LockContent | None) -> LockCont
 def _operator_layers(
     inputs: SettingsInputs, previous: SettingsReport | None, diagnostics: Diagnostics
 ) -> tuple[list[Layer], list[SettingsFile]]:
-    """Return the operator's own layers in canonical form, and every file that was looked for."""
+    """Return the operator's own layers in canonical form, and the files that were read or are missing."""
     environ = inputs.environ
     layers: list[Layer] = []
     files: list[SettingsFile] = []
@@ -367,11 +368,13 @@ def _operator_layers(
         except SettingsError as error:
             diagnostics.problems += error.problems  # the other files are still read
             continue
-        values = [value for value in previous.given if path in value.source] if previous is not None else []
+        # A source names one or more files, joined by " and ". One file's name may be part of another's.
+        earlier_values = previous.values if previous is not None else ()
+        values = [value for value in earlier_values if f" and {path} and " in f" and {value.source} and "]
         restricts = any(value.path[:2] in LIVE_RESTRICTIONS for value in values)
         if (restricts and content is None) or (values and content is not None and not content.strip()):
-            # Another program may be about to write this file, or its folder may be gone for a while. Until it is back,
-            # the file's previous rules must stay in effect.
+            # Another program may be about to write this file, or the folder may be unavailable for a while. Until the
+            # file is back, its previous rules must stay in effect.
             state = "missing" if content is None else "empty"
             diagnostics.refuse(path, f"this file is now {state}; write {{}} into it if that is intended.")
             continue
@@ -394,10 +397,15 @@ def _canonicalise(layer: Layer, environ: Mapping[str, str], diagnostics: Diagnos
 
 
 def _workspace_folders(inputs: SettingsInputs, operators: Sequence[Layer]) -> list[str]:
-    """Return the folders with settings: the operator's `workspace.roots` (never a client's), or the working folder."""
+    """Return the folders whose settings files may be used: the operator's `workspace.roots`, or the working folder.
+
+    The client's roots are never used, and neither is a working folder that is the home folder or the root of a disk.
+    """
     for layer in sorted(operators, key=lambda layer: layer.scope, reverse=True):
         roots: Any = value_at(layer.data, ("workspace", "roots"))
-        if isinstance(roots, list) and roots:
+        if roots == []:
+            break  # the list replaces those of lower layers
+        if isinstance(roots, list):
             paths = [root for root in cast("list[Any]", roots) if isinstance(root, str) and "\0" not in root]
             return list(dict.fromkeys(real_path(root) for root in paths))
     if inputs.working_folder is None:
@@ -462,11 +470,13 @@ def _resolve(settings: Settings, environ: Mapping[str, str], source_of: SourceOf
     for name, variables in SEARCH_VARIABLES.items():
         provider: Section = getattr(search, name)
         values: dict[str, str | None] = {}
+        expander = VariableExpander(environ)
         for attribute, raw in provider:
-            key, expander = wire_name(attribute), VariableExpander(environ)
+            key = wire_name(attribute)
             text = expander.text(raw, ("web", "search", name, key)) if raw else environ.get(variables.get(key, ""))
-            is_missing = expander.warn_of_missing(diagnostics, source_of, f"; {name} is not used. {HINT}")
-            values[attribute] = None if is_missing or not (raw or text) else text
+            values[attribute] = text if raw or text else None
+        if expander.warn_of_missing(diagnostics, source_of, f"; {name} is not used. {HINT}"):
+            values = dict.fromkeys(values)  # otherwise, searches could go to the provider's usual address
         if any(getattr(provider, attribute) != value for attribute, value in values.items()):
             providers[name] = provider.model_copy(update=values)
     if providers:
@@ -486,7 +496,7 @@ def _resolve(settings: Settings, environ: Mapping[str, str], source_of: SourceOf
 
 
 def _starts_itself(inputs: SettingsInputs, workspace_paths: Set[str], entry: UpstreamSettings, source: str) -> bool:
-    """Return whether an entry starts this program with the same settings; with others, it is a second server."""
+    """Return whether an entry starts this program with the same settings. With others, it is a second server."""
     options = own_options(entry.command, list(entry.args)) if entry.transport == "stdio" else None
     variables = {"HOME", "XDG_CONFIG_HOME", "APPDATA"}.intersection(entry.env)
     if options is None or any(entry.env[name] != inputs.environ.get(name) for name in variables):
@@ -507,10 +517,10 @@ def _starts_itself(inputs: SettingsInputs, workspace_paths: Set[str], entry: Ups
     return cli == inputs.cli and files == [real_path(path) for path in inputs.config_files]
 
 
-def _given_values(all_layers: MergedLayers, data: Tree, section: type[Section], path: KeyPath) -> Iterator[GivenValue]:
+def _values_of(all_layers: MergedLayers, data: Tree, section: type[Section], path: KeyPath) -> Iterator[SettingValue]:
     for name, value in data.items():
         value_path, key = (*path, name), keys_of(section)[name]
         if key.section is None or not isinstance(value, dict):
-            yield GivenValue(value_path, value, all_layers.source_of(value_path))
+            yield SettingValue(value_path, value, all_layers.source_of(value_path))
         for section_path, entry, subsection in key.sections_in(value, value_path):
-            yield from _given_values(all_layers, entry, subsection, section_path)
+            yield from _values_of(all_layers, entry, subsection, section_path)

@@ -10,7 +10,7 @@ from tools.call.tool_registry import COUNTERPARTS, ToolRegistry
 from tools.contract.display import visible_line
 from tools.permissions.permission_policy import PermissionPolicy, Rights
 from tools.permissions.permission_rules import fits_wildcards, read_rules
-from tools.permissions.tool_names import BETWEEN, DELEGATING, GROUPS, names_of_any_tool
+from tools.permissions.tool_names import BETWEEN, DELEGATING, GROUPS, names_of_any_tool, one_meaning
 
 
 def rule_lists(settings: Settings) -> Mapping[str, Sequence[str]]:
@@ -30,9 +30,10 @@ def rule_lists(settings: Settings) -> Mapping[str, Sequence[str]]:
 
 def rules_of_principals(settings: Settings) -> Iterator[Rights]:
     """Yield the rules of each token and of each principal, except those that have no rules."""
-    tokens = ((f"http.tokens.{name}", own.rules) for name, own in settings.http.tokens.items())
-    people = ((f"http.oauth.principals.{name}", own.rules) for name, own in settings.http.oauth.principals.items())
-    for place, rules in (*tokens, *people):
+    http = settings.http
+    tokens = ((f"http.tokens.{name}", token.rules) for name, token in http.tokens.items())
+    principals = ((f"http.oauth.principals.{name}", person.rules) for name, person in http.oauth.principals.items())
+    for place, rules in (*tokens, *principals):
         if rules.allow or rules.ask or rules.deny:
             yield Rights(place, allow=rules.allow, ask=rules.ask, deny=rules.deny)
 
@@ -44,17 +45,17 @@ def rule_problems(report: SettingsReport) -> Iterator[str]:
         registry.register_tool(tool)
     yield from read_rules(rule_lists(report.settings), registry.canonical, report.home)[1]
     policy = PermissionPolicy(canonical=registry.canonical, home=report.home)
-    for own in rules_of_principals(report.settings):
-        yield from policy.read_rules_of(own)[1]
+    for rights in rules_of_principals(report.settings):
+        yield from policy.read_rules_of(rights)[1]
     yield from unknown_names(report)
 
 
 def unknown_names(report: SettingsReport) -> Iterator[str]:
     """Yield a sentence for each unknown tool in the settings' rules."""
     lists = dict(rule_lists(report.settings))
-    for own in rules_of_principals(report.settings):
-        place = f"{own.source}.rules"
-        lists |= {f"{place}.allow": own.allow, f"{place}.ask": own.ask, f"{place}.deny": own.deny}
+    for rights in rules_of_principals(report.settings):
+        place = f"{rights.source}.rules"
+        lists |= {f"{place}.allow": rights.allow, f"{place}.ask": rights.ask, f"{place}.deny": rights.deny}
     for key, rules in lists.items():
         yield from (f"{key}: {problem}" for problem in unknown_tools(rules, report))
 
@@ -81,10 +82,10 @@ def unknown_tools(rules: Iterable[str], report: SettingsReport) -> Iterator[str]
         start = name.partition("*")[0]
         if any(name.startswith(beginning) or beginning.startswith(start) for beginning in beginnings if beginning):
             continue
-        alias, separator, rest = name.removeprefix("mcp__").partition(BETWEEN)
-        if separator or name.startswith("mcp_"):
+        alias, separator, tool_name = one_meaning(name).partition(BETWEEN)
+        if separator:
             suggestion = nearest(alias, prefixes)
-            hint = f" Did you mean {suggestion}{BETWEEN}{rest}?" if suggestion else ""
+            hint = f" Did you mean {suggestion}{BETWEEN}{tool_name or '*'}?" if suggestion else ""
             yield f"there is no server '{visible_line(alias)}', but '{visible_line(rule)}' names it.{hint}"
         elif not is_open:
             by_folded = {builtin_name.casefold(): builtin_name for builtin_name in sorted(builtin_names)}

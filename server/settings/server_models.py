@@ -22,8 +22,8 @@ class OAuthSettings(Section):
     """How this server logs in to an upstream server over HTTP (OAuth 2.1)."""
 
     enabled: bool = True
-    """Whether to log in when the server asks for a login. Without oauth, this server logs in unless headers has
-    Authorization.
+    """Whether to log in when the server asks for a login. An entry without oauth also logs in, unless its headers
+    contain Authorization.
     """
     client_id: Annotated[str | None, Field(repr=False)] = None
     """The client id at the authorization server; null registers this server there, if registration is allowed.
@@ -99,13 +99,13 @@ class UpstreamSettings(Section):
     headers: Annotated[Mapping[str, str], Field(repr=False)] = Field(default_factory=dict[str, str])
     """HTTP headers for every request to a remote server. Variables are expanded."""
     oauth: OAuthSettings | None = None
-    """How to log in to a remote server; null logs in if the server asks for a login and headers lacks Authorization."""
+    """How to log in to a remote server; null logs in if the server asks for it and headers has no Authorization."""
     enabled: bool = True
     """Whether the server is used."""
     description: str = ""
-    """What the server is for; clients see this in the instructions."""
+    """What the server is for; clients see this text in the instructions."""
     trust: bool = False
-    """Whether the server's tools run without a question and their annotations are published unchanged."""
+    """Whether the server's tools run without a question, and their annotations are published unchanged."""
     include_tools: tuple[str, ...] | None = None
     """The only tools to take from the server, by their own names or as alias__name; null takes all. A part in
     parentheses after a name is ignored, as in Qwen Code and Gemini CLI.
@@ -133,7 +133,7 @@ class UpstreamSettings(Section):
     """
     max_concurrent: Annotated[int | None, Field(ge=1, le=10_000)] = None
     """The maximum number of client requests that the server works on at once, including those that wait for an answer
-    from their client. Further requests wait no longer than their timeout. null means no limit.
+    from their client. Further requests wait, but no longer than their timeout. null means no limit.
     """
     calls_per_minute: Annotated[int | None, Field(ge=1, le=1_000_000)] = None
     """The maximum number of calls per minute sent to the server, for all clients together; further calls are refused,
@@ -353,7 +353,7 @@ class IssuerSettings(Section):
     """Settings for people and programs, keyed by the subject (sub) of their tokens."""
 
     @property
-    def is_given(self) -> bool:
+    def is_configured(self) -> bool:
         return bool(self.issuer or self.resource)
 
 
@@ -416,8 +416,8 @@ class HttpSettings(Section):
     session_idle: Annotated[Duration, Field(ge=1, le=7 * DAY)] = 1_800_000
     """How long a session may be silent before it is closed."""
     drain: Annotated[Duration, Field(ge=0, le=3_600_000)] = 0
-    """How long the server still accepts requests after SIGTERM, while /readyz already answers 503. Set this long enough
-    for a load balancer to notice and route requests elsewhere.
+    """How long the server still accepts requests after SIGTERM, while /readyz already answers 503. Set a time that is
+    long enough for a load balancer to notice and route requests elsewhere.
     """
     grace: Annotated[Duration, Field(ge=0, le=3_600_000)] = 3_000
     """How long open calls and streams may continue after http.drain, while no new ones are accepted."""

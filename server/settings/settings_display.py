@@ -1,4 +1,4 @@
-"""Displays settings to people: everything that determines what a server runs, without secrets or control characters."""
+"""Displays settings to people without control characters. Secrets are hidden unless that could hide what runs."""
 
 from __future__ import annotations
 
@@ -141,8 +141,8 @@ def describe_entry(entry: Mapping[str, Any], *, hides: bool = True) -> str:
         args: Any = entry.get("args") or []
         words = cast("list[Any]", args) if isinstance(args, list) else [args]
         parts = [command_text([entry.get("command") or "", *words])]
-    if passed := {key: entry[key] for key in _PASSED_KEYS if entry.get(key)}:
-        parts.append(f"with {as_text(shown_value(('mcpServers',), passed) if hides else passed)}")
+    if passed_values := {key: entry[key] for key in _PASSED_KEYS if entry.get(key)}:
+        parts.append(f"with {as_text(shown_value(('mcpServers',), passed_values) if hides else passed_values)}")
     if entry.get("cwd"):
         parts.append(f"in the folder {visible_line(str(entry['cwd']))}")
     if entry.get("trust"):

@@ -1,4 +1,4 @@
-"""Settings files: where the user's own files are, how one is read and parsed, and how parsed JSON is read and changed.
+"""Finds the user's own files, reads and parses settings files, and reads and changes values in parsed JSON.
 
 `read_stored` reads other JSON that this program has stored.
 """
@@ -92,7 +92,7 @@ def home_folder(environ: Mapping[str, str]) -> str:
 
 
 def real_path(path: str) -> str:
-    """Resolve the links in a path. If this process may not follow one of them, the path stays as written."""
+    """Resolve the links in a path. If one of them cannot be followed, only normalise the path."""
     try:
         return os.path.realpath(path)
     except (OSError, ValueError):
@@ -282,6 +282,6 @@ _type_adapter = cache(TypeAdapter[Any])
 def read_stored(kind: type[T], content: bytes | str) -> T:
     """Parse the content of a file, row or line as a value of the type `kind`.
 
-    If it does not fit, the message of the `ValueError` quotes parts of the content, which may be secret.
+    Content of another form raises a `ValueError`, whose message quotes parts of the content, which may be secret.
     """
     return _type_adapter(kind).validate_json(content, strict=True)

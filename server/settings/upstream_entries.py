@@ -25,12 +25,12 @@ from server.settings.variable_expansion import HINT, SourceOf, VariableExpander
 MAX_ALIAS = 24  # maximum length; `alias__tool` must stay short enough for clients that add a prefix
 ALIAS_RULE = f"at most {MAX_ALIAS} letters, digits, hyphens and single underscores, with no underscore at either end"
 ABOVE_VARIABLE = "CORETOOLS_MCP_SERVERS_ABOVE"  # tells a started program how many coretools-mcp servers precede it
-# Keys of an entry in which variables are expanded.
+# Keys of an entry whose values may contain variables.
 EXPANDED_IN_SERVERS = ("command", "args", "env", "cwd", "url", "httpUrl", "headers", "oauth")
 MAX_ENTRY_PROBLEMS = 20  # maximum number of problems reported for one entry
 LIKELY_SECONDS = 1_000  # a smaller number of milliseconds was probably meant as seconds
-# If this many coretools-mcp servers precede a server in a chain, it starts no upstream servers:
-# the chain is probably a loop.
+# A server that this many coretools-mcp servers precede in a chain starts no upstream servers, because the chain is
+# probably a loop.
 MAX_ABOVE = 3
 _HEADER_NAME = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]+")  # a `token` (RFC 9110, 5.6.2)
 _TOOL_NAME = re.compile(r"[A-Za-z0-9_-]+")
@@ -47,9 +47,9 @@ class UpstreamEntry:
     written: UpstreamSettings  # with variables unexpanded
     source: str
     left_out: str | None = None  # why the server is not used, as a sentence; `None` if it is used
-    lacks_variable: bool = False  # whether it is not used because an environment variable is not set
-    problems: tuple[str, ...] = ()  # why it cannot work, in detail; each is also a warning
-    is_switched_off: bool = False  # whether it is disabled or not selected, so that its problems do no harm
+    lacks_variable: bool = False  # whether the server is not used because an environment variable is not set
+    problems: tuple[str, ...] = ()  # why the entry cannot work, in detail; each is also a warning
+    is_switched_off: bool = False  # whether it is disabled or not selected, so its problems do no harm
 
 
 def alias_of(name: str) -> str:
@@ -104,9 +104,16 @@ def _resolve_entry(
     source_of, source, expander = layers.source_of, layers.source_of(path), VariableExpander(environ)
     problems = list(invalid_values.values())
     entry, is_switched_off = original, False
-    # The entry itself is empty if a value in it is invalid.
+    # If a value in the entry is invalid, `original` has `enabled` set to false and defaults for all other keys.
     is_disabled = value_at(layers.data, (*path, "enabled")) is False
-    if (left_out := _why_switched_off(alias, name, settings, is_disabled=is_disabled)) is not None:
+    mcp, names = settings.mcp, {alias, name}
+    left_out = (
+        f"It is disabled (mcpServers.{alias}.enabled is false)." if is_disabled
+        else "It is in mcp.excluded." if names & {*mcp.excluded}
+        else "It is not in mcp.allowed." if mcp.allowed is not None and not names & {*mcp.allowed}
+        else None
+    )  # fmt: skip
+    if left_out is not None:
         is_switched_off = True
     elif invalid_values:
         left_out = f"{dotted(next(iter(invalid_values)))} is not valid."
@@ -142,17 +149,6 @@ def _resolve_entry(
     return UpstreamEntry(
         alias, name, entry, original, source, left_out, lacks_variable, tuple(problems), is_switched_off
     )
-
-
-def _why_switched_off(alias: str, name: str, settings: Settings, *, is_disabled: bool) -> str | None:
-    mcp = settings.mcp
-    if is_disabled:
-        return f"It is disabled (mcpServers.{alias}.enabled is false)."
-    if {alias, name} & set(mcp.excluded):
-        return "It is in mcp.excluded."
-    if mcp.allowed is not None and not {alias, name} & set(mcp.allowed):
-        return "It is not in mcp.allowed."
-    return None
 
 
 def _warn_of_likely_mistakes(
@@ -334,11 +330,13 @@ _OTHER_ADDRESS = re.compile(r"(?!git\+|docker:|oci:)[a-z][a-z0-9+.-]*://", re.IG
 
 
 def own_options(command: Any, args: Any) -> list[str] | None:
-    """Return the options that a command line passes to this program, even indirectly; `None` if it starts another.
+    """Return the options that a command line passes to this program, even indirectly.
 
-    A word with this program's name counts as the program wherever it is, unless it names a folder, a repository or
-    another address: an entry that is mistaken for this program is only left out, but one that is overlooked could start
-    a loop.
+    `None` means that the command line does not start this program.
+
+    A word with this program's name counts as the program wherever the word is, unless it names a folder, a repository
+    or an address. An entry that is mistaken for this program is only left out, but one that is overlooked could start a
+    loop.
     """
     if not isinstance(command, str):
         return None
@@ -363,13 +361,13 @@ def _names_elsewhere(word: str) -> bool:
         return False
     if _OTHER_ADDRESS.match(word) or _REPOSITORY_OPTION.match(word):
         return True
-    whole = os.path.expandvars(os.path.expanduser(word) if word.startswith("~/") else word)
-    parts = [whole, whole.partition("=")[2], *([] if re.search(r"\s", whole) else re.split(r"[=,:]", whole))]
+    text = os.path.expandvars(os.path.expanduser(word) if word.startswith("~/") else word)
+    parts = [text, text.partition("=")[2], *([] if re.search(r"\s", text) else re.split(r"[=,:]", text))]
     return any(os.path.isdir(part) for part in parts if _name_of(part) in _NAMES and re.search(r"[/\\]", part))
 
 
 def _words_in(text: str) -> list[str]:
-    """Return the words of a text that may be a shell command line with this program's name, however it is quoted."""
+    """Return the words of a text that may be a shell command line with this program's name; else the text itself."""
     if not re.search(r"[\s;&|()<>`]", text) or "coretools" not in text.casefold():
         return [text]
     import shlex  # noqa: PLC0415 - needed only for a shell command line

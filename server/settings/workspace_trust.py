@@ -141,8 +141,8 @@ def read_trusted(
 ) -> tuple[list[Layer], list[SettingsFile]]:
     """Return the layers of the trusted files of one folder, and the state of each file.
 
-    These files never keep the server from starting. An invalid file is skipped with a warning, and one warning lists
-    the files that are not trusted or have changed.
+    A file that cannot be read or parsed is skipped with a warning, so it never keeps the server from starting. One more
+    warning lists the files that are not trusted or have changed.
     """
     layers: list[Layer] = []
     file_states: list[SettingsFile] = []
@@ -203,7 +203,10 @@ _MODES = [mode.value for mode in ApprovalMode]  # the strictest mode first
 
 
 def sanitise(layer: Layer, operators: Sequence[Layer], diagnostics: Diagnostics) -> None:
-    """Remove, in place, the keys that a workspace's layer may not set, with a warning for each."""
+    """Remove, in place, the keys that a workspace's layer may not set, with a warning for each.
+
+    `memory.fileName` becomes `memory.projectFileName`, which is dropped without a warning if the operator's name wins.
+    """
     data, source = layer.data, layer.source
     for path in OPERATOR_KEYS:
         if pop_value(data, path) is not None:
@@ -266,9 +269,9 @@ def _conflict_reason(name: str, owner: str) -> str:
 def _reserved_names(table: str, operators: Sequence[Layer]) -> dict[str, str]:
     """Return the names of the operator's entries, keyed by their comparable form.
 
-    They include the alias of the server that `mcp.serverCommand` starts. Each prefix of a server's name that ends
-    before a `_` is a key too: a rule that allows `mcp_git_hub_search`, for the server `git_hub`, could also allow a
-    tool of a server `git`.
+    The names include the alias of the server that `mcp.serverCommand` starts. Each prefix of a server's name that ends
+    before a `_` is a key too: an allow rule `mcp_git_hub_search`, written for the server `git_hub`, would allow the
+    tool `hub_search` of a server `git`.
     """
     names = [name for operator in operators for name in table_at(operator.data, table)]
     beginnings: dict[str, str] = {}
@@ -299,7 +302,8 @@ def restrictions_of(layers: Iterable[Layer]) -> dict[str, Layer]:
         data: Tree = {}
         for path in RESTRICTING:
             value = value_at(layer.data, path)
-            if value:
+            # An empty list restricts nothing, except that an empty `mcp.allowed` allows no server.
+            if value or (value == [] and path == ("mcp", "allowed")):
                 set_default(data, path, deepcopy(value))
         if data:
             restrictions[layer.source] = Layer(layer.scope, layer.source, data, layer.folder)

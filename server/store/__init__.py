@@ -1,1 +1,1 @@
-"""The state that replicas of one server share, and the stores that can hold it. Imports only `settings` of `server`."""
+"""The state that replicas of one server share, and the stores for it. Of `server`, it imports only `settings`."""

@@ -45,16 +45,22 @@ class Replica:
         return self.shared_store is not None and bool(self.seal_keys)
 
     def keys_for(self, purpose: str) -> list[bytes]:
-        """Return the keys for one purpose, useless for others, current one first; without shared keys, a new one."""
+        """Return the keys for one purpose, the current one first; without shared keys, a new random key.
+
+        With these keys, nothing can be decrypted or forged that is for another purpose.
+        """
         return [hmac.digest(key, purpose.encode(), "sha256") for key in self.seal_keys] or [os.urandom(32)]
 
 
-def lone_replica(name: str = "") -> Replica:
-    return Replica(_unique(name))
+def lone_replica() -> Replica:
+    return Replica(_unique(""))
 
 
 def read_replica(settings: StoreSettings, password: str, state_keys: Sequence[str]) -> Replica:
-    """Return the replica of the settings. Raises a `SettingsError` if its store is invalid or lacks a package."""
+    """Return the replica that the settings describe.
+
+    Raises a `SettingsError` if `store.url` is invalid, or if the package for its kind of store is not installed.
+    """
     kind, _, place = settings.url.partition(":")
     store: Store | None = None
     if kind == "sqlite":

@@ -79,7 +79,7 @@ class _Claims:
 
 
 class SealedStates:
-    """Encrypts states for one `purpose`, valid for `seconds`. Without shared keys, they end with the process.
+    """Encrypts states for one `purpose`, valid for `seconds`. Without shared keys, only this process accepts them.
 
     The replica provides the keys, and the store that records spent nonces. Replicas that share keys must use the wall
     clock (`time.time`).
@@ -105,10 +105,11 @@ class SealedStates:
         return self._codec.seal(json.dumps(asdict(claims)).encode())
 
     async def open(self, state: str, fingerprint: str, client_key: str) -> dict[str, Any] | None:
-        """Spend a state and return its content; `None` if it is forged, replayed, expired, or for another purpose.
+        """Spend a state and return its content; `None` if it is forged, replayed or expired.
 
-        The result is also `None` if the store has since lost its record of spent nonces. Raises a
-        `StoreUnavailableError`, without accepting the state, if it is unknown whether it was spent.
+        The result is also `None` if the state is for another purpose, action or client, or if the store has since lost
+        its record of spent nonces. Raises a `StoreUnavailableError`, without accepting the state, if it is unknown
+        whether the state was spent.
         """
         claims = self._claims(state, fingerprint, client_key, logging.WARNING)
         if claims is None:
@@ -117,7 +118,10 @@ class SealedStates:
         return claims.carried if is_first_use else None
 
     def read(self, state: str, fingerprint: str, client_key: str) -> dict[str, Any] | None:
-        """Return the content of a reusable state; `None` if it is forged, expired, or for another purpose."""
+        """Return the content of a state that may be used repeatedly.
+
+        `None` means that the state is forged, expired, or for another purpose, action or client.
+        """
         # A task id from before the last restart does not indicate an attack, so the level is only debug.
         claims = self._claims(state, fingerprint, client_key, logging.DEBUG)
         return None if claims is None else claims.carried
@@ -165,7 +169,7 @@ class SealedRows(Generic[T]):
     are_large: bool = field(default=False, kw_only=True)  # whether to decrypt and encrypt in threads
 
     async def read(self, key: str, known_row: SealedRow[T] | None = None) -> SealedRow[T]:
-        """Read a row. If it still has the version of `known_row`, return `known_row` without decrypting or logging."""
+        """Read a row. If `known_row` still has the current version, return it without decrypting or logging."""
         entry = await self.replica.store.get(self._name(key))
         if entry is None:
             return SealedRow(None, ABSENT)

@@ -1,7 +1,7 @@
 """The store that replicas share: keys with values, counters and messages.
 
-A server without replicas has no store, and only records in memory which keys it has used (`LocalUses`). If the store is
-unavailable, it raises `StoreUnavailableError`, and callers refuse the request instead of guessing.
+A server without replicas has no store, and only records in memory which keys it has used (`LocalUses`). The methods of
+an unavailable store raise `StoreUnavailableError`, and callers refuse the request instead of guessing.
 """
 
 from __future__ import annotations
@@ -45,7 +45,10 @@ class OneTimeUses(Protocol):
     generation: str  # the last known generation, which changes when the record is lost; empty if unknown
 
     async def take_once(self, key: str, seconds: float, generation: str) -> bool:
-        """Claim a key. Returns whether it was free in this generation: a store that loses its keys would free them."""
+        """Claim a key. Returns whether it was free and `generation` is the current one.
+
+        After the record was lost, a used key would seem to be free, so the generation changes.
+        """
         ...
 
 
@@ -64,7 +67,10 @@ class Store(OneTimeUses, Protocol):
     async def put(
         self, key: str, value: str, seconds: float | None = None, *, if_version: str | None = None
     ) -> str | None:
-        """Write a value; with `if_version`, only over that version (`ABSENT`: none). Returns the new one, or `None`."""
+        """Write a value and return its new version; return `None` if the current version is not `if_version`.
+
+        Without `if_version`, any version is overwritten. `ABSENT` means that the key must be missing.
+        """
         ...
 
     async def delete(self, key: str, *, if_version: str | None = None) -> None: ...
@@ -76,7 +82,10 @@ class Store(OneTimeUses, Protocol):
     async def publish(self, channel: str, text: str) -> None: ...
 
     def subscribe(self, channel: str) -> AsyncGenerator[str | None]:
-        """Receive messages from now on, including one's own; and `None` first, and whenever messages may be lost."""
+        """Yield the messages from now on, including this process's own.
+
+        `None` comes first, and again whenever messages may have been lost.
+        """
         ...
 
     async def aclose(self) -> None: ...

@@ -34,8 +34,8 @@ _GENERATION = f"{_PREFIX}generation"
 _VERSION_CHARS = len(new_version())  # length of the version that precedes each value
 
 # The generation consists of a stored name, the server's run id and its number of evicted keys. The name alone is not
-# enough: it may remain when other keys are lost, because the server was restored from a snapshot, a replica took over,
-# or keys were evicted, as happens on most managed servers.
+# enough. It may remain when other keys are lost: when the server is restored from a snapshot, when a replica takes
+# over, or when the server evicts keys, as many managed servers do by default.
 _TAKE = """
 local name = redis.call('GET', KEYS[2])
 if not name then

@@ -1,1 +1,1 @@
-"""Counters and traces of requests and upstreams, which do not depend on it. Imported only if one of them is on."""
+"""Metrics and traces of requests and upstreams. This package is imported only if at least one of the two is on."""

@@ -1,6 +1,6 @@
 """What is measured for each request, and the metrics that `/metrics` serves in the Prometheus text format (0.0.4).
 
-The number of different labels is bounded, no matter what clients send.
+The number of different label values is bounded, no matter what clients send.
 """
 
 from __future__ import annotations
@@ -50,9 +50,9 @@ METRICS: Mapping[str, tuple[str, Labels, str]] = {
         "Duration of requests to upstream servers.",
     ),
     "coretools_mcp_upstream_state": ("gauge", ("upstream", "state"), "1 for the current state of an upstream server."),
-    "coretools_mcp_upstream_sessions": ("gauge", ("upstream",), "Upstream sessions that each belong to one client."),
+    "coretools_mcp_upstream_sessions": ("gauge", ("upstream",), "Per-client sessions with an upstream server."),
     "process_cpu_seconds_total": ("counter", (), "CPU time of this process."),
-    "process_open_fds": ("gauge", (), "Open descriptors of this process."),
+    "process_open_fds": ("gauge", (), "Open file descriptors of this process."),
     "process_resident_memory_bytes": ("gauge", (), "Memory of this process."),
     "process_start_time_seconds": ("gauge", (), "Start time of this process, in seconds since the epoch."),
 }
@@ -88,7 +88,7 @@ class Operation:
     asks: bool = False  # whether the result is a question
     answers: bool = False  # whether the request carries the answer to a question
     is_done: bool = False
-    began: float = field(default_factory=time.perf_counter)
+    started_at: float = field(default_factory=time.perf_counter)
     seconds: float = 0.0
 
     @property
@@ -105,7 +105,7 @@ class Operation:
             self.refusal = str(as_mapping(as_mapping(result.get("_meta")).get(ERROR_KEY)).get("type", ""))
 
     def end(self) -> None:
-        self.is_done, self.seconds = True, time.perf_counter() - self.began
+        self.is_done, self.seconds = True, time.perf_counter() - self.started_at
 
 
 @dataclass(slots=True)
@@ -169,8 +169,10 @@ class Metrics:
         samples["coretools_mcp_sessions"] = [((), sum(1 for _ in clients.connections()))]
         samples["coretools_mcp_calls_at_work"] = [((), sum(client.calls for client in clients.all()))]
         for upstream in router.pool.upstreams:
-            alias, now = upstream.alias, upstream.status.state
-            samples["coretools_mcp_upstream_state"] += [((alias, state.value), state is now) for state in UpstreamState]
+            alias, current_state = upstream.alias, upstream.status.state
+            samples["coretools_mcp_upstream_state"] += [
+                ((alias, state.value), state is current_state) for state in UpstreamState
+            ]
             session_count = len(router.pool.sessions.get(upstream, ()))
             samples["coretools_mcp_upstream_sessions"].append(((alias,), session_count))
         for name, value in (await THREADS.run(_process_values)).items():

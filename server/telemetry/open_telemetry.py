@@ -60,9 +60,12 @@ class _OneLineHandler(logging.Handler):
 
 
 def telemetry_of_environment() -> Telemetry | None:
-    """Build the telemetry that the `OTEL_*` variables ask for; if it is not available, log why and return `None`."""
-    exporters = {
-        kind: {name.strip() for name in os.environ.get(f"OTEL_{kind}_EXPORTER", "otlp").lower().split(",")}
+    """Build the telemetry that the `OTEL_*` variables ask for.
+
+    Returns `None` if they ask for nothing, or if it cannot be built, which is logged.
+    """
+    exporters = {  # OpenTelemetry treats an empty variable like a missing one
+        kind: {name.strip() for name in (os.environ.get(f"OTEL_{kind}_EXPORTER") or "otlp").lower().split(",")}
         for kind in ("TRACES", "METRICS")
     }
     for kind, names in exporters.items():
@@ -120,7 +123,7 @@ def telemetry_of_environment() -> Telemetry | None:
 
 
 class Telemetry:
-    """Creates the spans of requests, and records their durations. `shutdowns` send the last ones, and may block."""
+    """Creates the spans of requests, and records their durations. `shutdowns` send what is unsent, and may block."""
 
     def __init__(
         self, tracers: TracerProvider, meters: MeterProvider, shutdowns: Sequence[Callable[[], object]] = ()
@@ -196,12 +199,12 @@ class Telemetry:
         self._client.record(operation.seconds, attributes, with_span(span, Context()))
 
     def time_session(self, ctx: RequestContext) -> Callable[[], None]:
-        began, attributes = time.perf_counter(), _network_of(ctx.http_request)
-        return lambda: self._server_session.record(time.perf_counter() - began, attributes, Context())
+        started_at, attributes = time.perf_counter(), _network_of(ctx.http_request)
+        return lambda: self._server_session.record(time.perf_counter() - started_at, attributes, Context())
 
     def time_upstream_session(self, upstream: UpstreamInfo) -> Callable[[], None]:
-        began, attributes = time.perf_counter(), _address_of(upstream) | {"mcp.protocol.version": upstream.version}
-        return lambda: self._client_session.record(time.perf_counter() - began, attributes, Context())
+        started_at, attributes = time.perf_counter(), _address_of(upstream) | {"mcp.protocol.version": upstream.version}
+        return lambda: self._client_session.record(time.perf_counter() - started_at, attributes, Context())
 
     def _metric_attributes(self, operation: Operation) -> dict[str, Any]:
         """Return the attributes to record with a duration; each has few possible values."""
@@ -216,7 +219,7 @@ class Telemetry:
 
 
 def _trace_context(carrier: Mapping[str, Any]) -> Context | None:
-    """Return the trace context in a carrier, if valid; malformed or overlong parts are dropped."""
+    """Return the trace context in a carrier, without malformed and overlong parts; `None` if it has no valid parent."""
     if "traceparent" not in carrier:
         return None
     valid_parts = {

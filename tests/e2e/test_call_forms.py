@@ -95,6 +95,15 @@ def test_a_form_without_fields_is_accepted_only_if_the_person_says_so(
 
 
 @pytest.mark.requirement("cli.question")
+def test_a_servers_form_with_another_decision_is_not_answered_as_consent(root: Path, tmp_path: Path) -> None:
+    fields = {"decision": {"enum": ["once", "monthly"]}}
+    params = {"message": "Pay?", "requestedSchema": {"type": "object", "properties": fields, "required": ["decision"]}}
+    code, output = at_terminal(command_line(*asking_call(params, root, tmp_path, "--yes")), [(b"[1-2]: ", b"2\n")])
+    assert code == 0, output
+    assert '"decision": "monthly"' in output
+
+
+@pytest.mark.requirement("cli.question")
 def test_a_call_asks_before_it_acts_although_questions_have_no_fields_in_simple_style(
     root: Path, tmp_path: Path
 ) -> None:

@@ -115,7 +115,7 @@ def test_a_workspace_of_another_user_is_reported_if_the_server_runs_as_root(root
     report = run("doctor", "--workspace", str(root))
     assert report.returncode == 1
     shown = re.sub(r"\s+", " ", report.stdout)
-    assert "belongs to user 65534. In the sandbox, root may change only files of others that everyone may" in shown
+    assert "belongs to user 65534. In the sandbox, root may change other users' files only if everyone may" in shown
     command_result = run("call", "run_shell_command", "command=touch x", "--yes", "--workspace", str(root))
     assert "The workspace belongs to user 65534" in command_result.stdout
     assert "write its path in the command" not in command_result.stdout
@@ -357,6 +357,19 @@ def test_an_address_that_is_not_loopback_is_refused_without_a_token(root: Path) 
     result = run("serve", "--transport", "http", "--host", "0.0.0.0", "--workspace", str(root))  # noqa: S104
     assert result.returncode == 3
     assert "CORETOOLS_MCP_TOKEN" in result.stderr
+
+
+@pytest.mark.requirement("cli.usage")
+@pytest.mark.parametrize("host", ["192.0.2.1", "a..b", "ü..x"])
+def test_an_address_that_this_machine_does_not_have_prints_one_sentence_and_ends_with_exit_code_3(
+    host: str, root: Path
+) -> None:
+    token = {"CORETOOLS_MCP_TOKEN": "t" * 32}
+    arguments = ("serve", "--transport", "http", "--host", host, "--workspace", str(root))
+    result = run_forked(arguments, env=os.environ | token)
+    assert result.returncode == 3
+    assert "this machine has no such address" in result.stderr
+    assert "--host" in result.stderr
 
 
 @pytest.mark.requirement("cli.explain")

@@ -284,6 +284,7 @@ def test_any_other_secret_is_refused_or_written_with_yes_and_a_warning(
         (["add", "docs", "-H", "A", "https://example.org"], "needs a colon"),
         (["add", "docs", "-e", "=1", "--", "x"], "--env needs a name"),
         (["add", "docs", "--cwd", "nowhere", "--", "x"], "is not an existing folder"),
+        (["add", "docs", "--", "caf\udce9"], "an argument contains bytes that are not UTF-8"),
         (["add", "docs", "npx", "-y"], "after --."),
         (["add", "docs", "--trusted", "--", "x"], "Did you mean --trust?"),
         (["remove", "a", "b"], "too many words: b"),

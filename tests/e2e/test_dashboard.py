@@ -364,6 +364,17 @@ async def test_a_call_that_is_too_long_to_be_shown_completely_can_only_be_denied
 
 
 @pytest.mark.requirement("dashboard.forgery")
+async def test_numbers_and_tokens_that_no_page_contains_are_refused(runtime: Path, root: Path) -> None:
+    async with client_and_browser(runtime, root) as (_, browser):
+        for number in ("9" * 5_000, "1" * 30, "-1", "x"):
+            assert (await browser.get(f"changes/{number}")).status_code == 404
+        half_a_pair = '--x\r\nContent-Disposition: form-data; name="token"\r\n\r\n+2AA-\r\n--x--\r\n'
+        headers = {"Content-Type": "multipart/form-data; boundary=x; charset=utf-7"}
+        response = await browser.post("servers/up/off", content=half_a_pair, headers=headers)
+        assert response.status_code == 403
+
+
+@pytest.mark.requirement("dashboard.forgery")
 async def test_answers_that_are_forged_or_replayed_change_nothing(runtime: Path, root: Path) -> None:
     async with client_and_browser(runtime, root, ASKS_AT_PAGE) as (client, browser):
         async with asking(client, "edit", EDIT) as results:

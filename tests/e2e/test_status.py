@@ -348,6 +348,27 @@ async def test_an_answer_that_makes_no_sense_is_reported_as_such(runtime: Path, 
         tasks.cancel_scope.cancel()
 
 
+@pytest.mark.requirement("cli.logs")
+async def test_logs_fail_if_the_server_closes_the_connection_without_an_answer(runtime: Path) -> None:
+    folder = runtime / "coretools-mcp"
+    folder.mkdir(mode=0o700)
+    status = {"pid": 1, "version": "1", "transport": "stdio", "seconds": 1.0, "approvalMode": "default"}
+    status |= {"workspaces": [], "settings": [], "logLevel": "warning", "clients": [], "servers": []}
+    status |= {"leftOut": {}, "customTools": "none"}
+
+    async def answer(stream: SocketStream) -> None:
+        async with stream:
+            if b"status" in await stream.receive():
+                await stream.send(json.dumps(status).encode() + b"\n")
+
+    async with await anyio.create_unix_listener(folder / STALE_SOCKET) as listener, anyio.create_task_group() as tasks:
+        tasks.start_soon(listener.serve, answer)
+        result = await ask(runtime, "logs", "--pid", "1")
+        assert (result.returncode, result.stdout) == (1, "")
+        assert "A server does not answer" in result.stderr
+        tasks.cancel_scope.cancel()
+
+
 NONSENSE = (
     *(b"", b"\n", b"[]\n", b'{"ask": "money"}\n', b'{"ask": ["status"]}\n', b"\xff\n"),
     *(b"x" * 70_000, b"[" * 60_000 + b"\n"),

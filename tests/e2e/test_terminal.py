@@ -196,7 +196,9 @@ def test_a_record_that_is_being_written_appears_before_the_question() -> None:
 
 @pytest.mark.requirement("cli.question")
 @pytest.mark.parametrize(
-    "field", ['"str"', '{"type": "string", "enum": ["a"], "enumNames": []}'], ids=["no schema", "names missing"]
+    "field",
+    ['"str"', '{"type": "string", "enum": ["a"], "enumNames": []}', '{"type": "money", "default": 1}'],
+    ids=["no schema", "names missing", "unknown type"],
 )
 def test_a_malformed_form_is_answered_with_an_error_and_the_call_goes_on(
     field: str, root: Path, tmp_path: Path
@@ -405,6 +407,18 @@ def test_a_result_as_json_is_valid_whatever_a_server_sends(root: Path, tmp_path:
     assert '"n": null' in result.stdout, result.stdout
 
 
+@pytest.mark.requirement("cli.call")
+def test_a_result_without_text_is_shown_as_its_structured_content(root: Path, tmp_path: Path) -> None:
+    peer = tmp_path / "peer.py"
+    result = '{"content": [{"type": "text", "text": json.dumps(params["arguments"])}]}'
+    structured_result = '{"content": [], "structuredContent": {"size": 1e999, "name": "a\\u202eb"}}'
+    peer.write_text(TYPED_PEER.replace("SCHEMA", "{}").replace(result, structured_result))
+    servers = {"typed": {"command": sys.executable, "args": ["-S", str(peer)], "trust": True}}
+    config = str(write_config(tmp_path, {"mcpServers": servers}))
+    done = run("call", "typed__say", "--workspace", str(root), "--config", config)
+    assert (done.returncode, done.stdout) == (0, '{\n  "size": null,\n  "name": "a<U+202E>b"\n}\n'), done.stderr
+
+
 TYPED_PEER = """
 import json, sys
 
@@ -441,6 +455,19 @@ def test_arguments_come_from_standard_input_or_a_file_and_the_result_as_json(roo
     for result in (from_stdin, from_file, from_pairs):
         assert result.returncode == 0, result.stderr
         assert "hello" in json.loads(result.stdout)["content"][0]["text"]
+
+
+@pytest.mark.requirement("cli.call")
+def test_invalid_json_is_reported_with_the_place_that_it_came_from(root: Path) -> None:
+    (root / "given.json").write_text("{")
+    for place, expected in (
+        ("-", "standard input is not valid JSON.\n"),
+        (f"@{root}/given.json", f"the file '{root}/given.json', given with --arguments, is not valid JSON.\n"),
+        (f"@{root}/gone.json", f"the file '{root}/gone.json', given with --arguments, cannot be read.\n"),
+        ("{", "--arguments is not valid JSON. Quote it as one word in the shell.\n"),
+    ):
+        result = run("call", "read_file", "--arguments", place, "--workspace", str(root), input="{")
+        assert (result.returncode, result.stderr) == (64, f"coretools-mcp: {expected}")
 
 
 @pytest.mark.requirement("cli.interrupt")
@@ -735,8 +762,10 @@ def test_the_completion_scripts_know_every_command_and_option() -> None:
 
 @pytest.mark.requirement("cli.config.check.names")
 def test_config_check_reports_all_wrong_rules_and_keys_at_once(root: Path, tmp_path: Path) -> None:
+    right_rules, wrong_rules = ["Edit", "time__*", "Bash(git log *)"], ["Raed", "Read(src/**", "cat"]
+    misspelled_servers = ["mcp__tme__x", "mcp__tme", "mcp_tme_x"]
     settings = {
-        "permissions": {"allow": ["Raed", "Read(src/**", "mcp__tme__x", "cat", "Edit", "time__*", "Bash(git log *)"]},
+        "permissions": {"allow": [*right_rules, *wrong_rules, *misspelled_servers]},
         "limts": {},
         "mcpServers": {"time": {"command": "true"}},
     }
@@ -746,10 +775,12 @@ def test_config_check_reports_all_wrong_rules_and_keys_at_once(root: Path, tmp_p
         "the rule 'Read(src/**' is ignored, because its parenthesis is not closed",
         "there is no tool 'Raed'. Did you mean Read?",
         "there is no server 'tme', but 'mcp__tme__x' names it. Did you mean time__x?",
+        "there is no server 'tme', but 'mcp__tme' names it. Did you mean time__*?",
+        "there is no server 'tme', but 'mcp_tme_x' names it. Did you mean time__x?",
         "there is no tool 'cat'. Did you mean read_file?",
     ):
         assert expected in result.stdout
-    assert result.stdout.count("warning: ") == 5
+    assert result.stdout.count("warning: ") == 7
     assert result.returncode == 0
 
 
@@ -792,6 +823,23 @@ def test_config_check_reports_the_problems_of_all_files_at_once(root: Path, tmp_
 def test_a_call_without_its_closing_parenthesis_is_suggested_with_it(call: str, root: Path) -> None:
     done = run("permissions", "explain", call, "--workspace", str(root))
     assert f"'{call}' has no closing parenthesis. Did you mean '{call})'?" in done.stderr
+    assert done.returncode == 2
+
+
+@pytest.mark.requirement("cli.config.check.names")
+@pytest.mark.parametrize(
+    ("call", "expected"),
+    [
+        ("Bash(ls) foo", "'Bash(ls) foo' does not end with the closing parenthesis of the call."),
+        ("shop2__search(a b)", "'shop2__search(...)' is not a known form."),
+        ("read_file file_path=x", "Give the arguments as separate words: read_file key=value."),
+    ],
+)
+def test_no_shell_command_or_parenthesis_is_suggested_for_another_wrong_call(
+    call: str, expected: str, root: Path
+) -> None:
+    done = run("permissions", "explain", call, "--workspace", str(root))
+    assert expected in done.stderr
     assert done.returncode == 2
 
 

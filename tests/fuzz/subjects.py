@@ -91,7 +91,7 @@ def _read_lines(data: bytes) -> Hashable:
                 kinds.append(type(error).__name__)
                 continue
             for message in messages if isinstance(messages, list) else [messages]:
-                if b"NaN" not in line and b"Infinity" not in line:
+                if not re.search(r"\b(inf|nan)\b", repr(message)):  # JSON has no such numbers: they are sent as null
                     assert read_message(encoded(fields_of(message))) == message
                 kinds.append(type(message).__name__)
     return tuple(sorted(set(kinds)))

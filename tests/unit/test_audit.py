@@ -15,6 +15,7 @@ import pytest
 from server.administration import audit_log
 from server.administration.audit_log import AuditLog
 from tests.processes import in_another_process
+from tests.waiting import wait_until
 from tools.call.consent import AuditEntry, GrantScope, LastingAnswer
 from tools.contract.confirmation import Answer, Decision, Unavailable
 from tools.contract.tool_errors import ExhaustedError
@@ -179,6 +180,18 @@ def test_secrets_and_long_texts_are_not_written(tmp_path: Path) -> None:
     assert len(text) < 5_000
 
 
+@pytest.mark.requirement("audit.secrets")
+def test_a_secret_where_a_long_text_is_truncated_is_not_written(tmp_path: Path) -> None:
+    log = AuditLog(str(tmp_path / "audit.jsonl"))
+    text = f"{'x' * (audit_log.MAX_REASON_CHARS - 24)} https://user:hunter2-secret@host/{'y' * 99}"
+    log.note(AuditEntry("edit", {}, text, "stdio", Permission(Verdict.ALLOW, text), 1_700_000_000.5))
+    log.close()
+    (record,) = records(tmp_path / "audit.jsonl")
+    (recent_record,) = (make_record() for make_record in log.recent)
+    assert "hunter2" not in f"{record} {recent_record}"
+    assert len(record["does"]) == len(record["reason"]) == audit_log.MAX_REASON_CHARS
+
+
 @pytest.mark.requirement("audit.shared")
 def test_no_argument_can_forge_a_line(tmp_path: Path) -> None:
     path = tmp_path / "audit.jsonl"
@@ -186,6 +199,23 @@ def test_no_argument_can_forge_a_line(tmp_path: Path) -> None:
     log.note(decision_entry({"command": 'x\n{"tool": "forged"}\u2028\u2029\x85\r\n', "k\ney": "\ud800"}))
     log.close()
     assert path.read_bytes().count(b"\n") == 1
+
+
+@pytest.mark.requirement("audit.shared")
+def test_the_next_line_counts_all_decisions_that_could_not_be_written(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    folder = tmp_path / "later"
+    log = AuditLog(str(folder / "audit.jsonl"))
+    for count in (1, 2):
+        log.note(decision_entry())
+        wait_until(lambda count=count: caplog.text.count("could not be written") == count)
+    folder.mkdir()
+    log.note(decision_entry())
+    log.close()
+    (record,) = records(folder / "audit.jsonl")
+    assert record["dropped_before"] == 2
+    assert "could not be completed" not in caplog.text
 
 
 @pytest.mark.requirement("audit.shared")

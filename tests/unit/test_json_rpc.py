@@ -13,6 +13,7 @@ from server.protocol.json_rpc import (
     Notification,
     Request,
     Response,
+    comparable_id,
     encoded,
     fields_of,
     of_sdk,
@@ -20,6 +21,13 @@ from server.protocol.json_rpc import (
 )
 
 ERROR = {"code": -32601, "message": "no"}
+
+
+@pytest.mark.requirement("json-rpc.read")
+def test_only_a_number_as_a_peer_would_convert_it_counts_as_the_same_id() -> None:
+    assert [comparable_id(identity) for identity in ("7", "-7", 7, "a")] == [7, -7, 7, "a"]
+    for identity in ("07", "1_0", " 7 ", "+7", "\u0667", "7.0"):
+        assert comparable_id(identity) == identity
 
 
 @pytest.mark.requirement("json-rpc.read")

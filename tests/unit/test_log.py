@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
+from server.administration.log import HISTORY_CHARS, LogHistory
 from tests.harness import LAUNCHER
+from tools.text.secrets import redact
 
 
 def log_of(*lines: str) -> str:
@@ -68,3 +71,35 @@ def test_a_record_about_a_server_is_kept_in_its_history_whatever_its_text() -> N
         "assert \"has changed its tool 'tool'\" in line, line",
     )
     assert "no upstream up" in stderr
+
+
+@pytest.mark.requirement("log.one-line")
+def test_the_log_goes_on_once_standard_error_can_be_written_again(tmp_path: Path) -> None:
+    lines = [
+        "import logging, resource",
+        "from server.administration.log import flush_log, start_log",
+        "start_log('info')",
+        "_, hard = resource.getrlimit(resource.RLIMIT_FSIZE)",
+        "resource.setrlimit(resource.RLIMIT_FSIZE, (1_000, hard))",
+        "for _ in range(5):",
+        "    logging.warning('x' * 500)",
+        "    flush_log()",
+        "resource.setrlimit(resource.RLIMIT_FSIZE, (hard, hard))",
+        "logging.warning('there is space again')",
+        "flush_log()",
+    ]
+    path = tmp_path / "log"
+    with path.open("wb") as log:
+        command = [sys.executable, "-W", "error", "-c", "\n".join(lines)]
+        subprocess.run(command, cwd=LAUNCHER.parent, stderr=log, timeout=60, check=True)
+    assert "coretools-mcp: WARNING there is space again\n" in path.read_text()
+
+
+@pytest.mark.requirement("cli.logs")
+def test_a_secret_at_the_end_of_a_truncated_line_is_recognised_when_the_line_is_shown() -> None:
+    history = LogHistory()
+    url = f"https://user:hunter2-secret@host/{'y' * 99}"
+    history.add("", f"{'x' * (HISTORY_CHARS - 24)} {url}")
+    _, (line,) = history.since(0, None)
+    assert len(line) == HISTORY_CHARS
+    assert "hunter2" not in redact(line)

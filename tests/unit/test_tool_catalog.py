@@ -12,12 +12,12 @@ import pytest
 from server.protocol.json_rpc import Json
 from server.settings import UpstreamSettings
 from server.upstreams.catalog import upstream_tool
+from server.upstreams.catalog.blocked_tools import BlockedMCPTool
 from server.upstreams.catalog.lock_file import Lock, server_entry
 from server.upstreams.catalog.tool_catalog import ToolCatalog
 from server.upstreams.catalog.upstream_tool import (
     MAX_LOGGED_NAMES,
     MAX_REMEMBERED,
-    BlockedMCPTool,
     DiscoveredMCPTool,
     ToolHistory,
 )
@@ -333,7 +333,7 @@ def test_a_person_sees_every_field_before_approval_and_what_does_not_block_the_t
         assert text in tool.words
     assert len(tool.words) < 2_000
     assert "State: approved" not in tool.words.splitlines()
-    assert tool.words.splitlines()[-1].startswith("Later, only changes of the description")
+    assert tool.words.splitlines()[-1].startswith("Later, only changes to the description")
 
 
 class CountingLock(Lock):
@@ -344,3 +344,13 @@ class CountingLock(Lock):
     def tool(self, alias: str, name: str) -> dict[str, Any] | None:
         type(self).lookups += 1
         return super().tool(alias, name)
+
+
+@pytest.mark.requirement("catalogue.calls")
+def test_tools_of_the_last_run_are_forgotten_once_their_server_is_reached_differently() -> None:
+    catalog, _ = catalog_of({"a": entry()})
+    catalog.set_listed("a", [{"name": "old"}], unreachable, is_stored=True)
+    set_list(catalog, "a", "new")
+    assert catalog.vanished == {"a": {"a__old"}}
+    catalog.configure({"a": entry(args=("other",))})
+    assert catalog.vanished == {}

@@ -10,7 +10,12 @@ from typing import Any
 import pytest
 
 from bench.tool_search import plain_bm25, texts_of
+from server.requests.tool_search import ToolSearch
+from server.settings import UpstreamSettings
 from server.upstreams.catalog.tool_index import MAX_FIELD_CHARS, SearchText, ToolIndex, words_of
+from tests.pools import quiet_pool
+from tools.call.tool_registry import ToolRegistry
+from tools.permissions.permission_policy import ALL_RIGHTS, PermissionPolicy
 
 SET: dict[str, Any] = json.loads((Path(__file__).parents[2] / "bench" / "tool_search.json").read_text("utf-8"))
 TEXTS = texts_of(SET["tools"])
@@ -54,6 +59,32 @@ def test_a_fully_named_object_is_found_with_another_verb_unless_the_verb_deletes
     index = ToolIndex([SearchText("c__make_pie_chart", "c", "make_pie_chart"), SearchText("c__go", "c", "delete_all")])
     assert index.find("sketch a pie chart", 5)[0] == [0]
     assert index.find("delete a pie chart", 5)[0] != [0]
+
+
+@pytest.mark.requirement("search.found")
+def test_a_tool_that_returns_a_sum_is_found_by_adding_numbers() -> None:
+    tool = SearchText("everything__get-sum", "everything", "get-sum", description="Returns the sum of two numbers")
+    index = ToolIndex([tool, SearchText("desk__add_note", "desk", "add_note", description="Adds a note to a page")])
+    assert index.find("add two numbers", 5)[0][:1] == [0]
+
+
+@pytest.mark.requirement("search.found")
+def test_better_tools_that_a_client_must_not_find_do_not_displace_the_others() -> None:
+    better = [SearchText(f"a__refund_payment_{number}", "a", f"refund_payment_{number}") for number in range(30)]
+    wanted = SearchText("b__payments", "b", "payments", description="Lists refunds and charges.")
+    index = ToolIndex([*better, wanted])
+    assert index.find("refund payment", 5, lambda number: number == 30)[0] == [30]
+    assert index.find("+charges refund payment", 5)[0] == [30]
+
+
+@pytest.mark.requirement("search.list")
+@pytest.mark.parametrize("count", [36, 50, 70])
+def test_long_descriptions_without_spaces_leave_room_for_the_names_of_all_servers(count: int) -> None:
+    entry = UpstreamSettings(command="x", description="字" * 200)
+    pool = quiet_pool({f"server{number:02}": entry for number in range(count)})
+    search_tool, *_ = ToolSearch("on", ToolRegistry(), PermissionPolicy(), pool).tool_entries(ALL_RIGHTS)
+    assert search_tool["description"].count("server") == count + 1  # the first is in "other servers"
+    assert "and more" not in search_tool["description"]
 
 
 @pytest.mark.requirement("search.quality")

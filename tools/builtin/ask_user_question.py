@@ -21,7 +21,7 @@ MAX_LABEL_CHARS = 80
 MAX_DESCRIPTION_CHARS = 300
 MAX_QUESTION_CHARS = 1_000  # a question is shown in full even if every part reaches its limit
 Outcome = Literal["answered", "declined", "dismissed", "timed_out"]
-# The outcome and the text for the model if there is no answer. The call still succeeds.
+# The outcome, and the text for the model, of each way not to answer. The call still succeeds.
 _OUTCOMES: Mapping[ConsentChannel, tuple[Outcome, str]] = {
     ConsentChannel.DECLINED: (
         "declined",

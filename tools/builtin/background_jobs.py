@@ -13,7 +13,7 @@ from tools.contract.tool_errors import InvalidToolParamsError, ToolError, ToolEr
 from tools.contract.tool_parameters import ForeignParameter, ToolParams
 from tools.contract.tool_results import ToolResult
 from tools.shell.job_table import Job, JobStatus, JobTable
-from tools.text.file_names import shortened_line, shown_whole_path
+from tools.text.file_names import sendable_name, shortened_line, shown_whole_path
 
 MAX_LINES = 10_000
 # Maximum size of the text that accompanies the structured content. The newest jobs come first, so only the oldest are
@@ -87,7 +87,7 @@ class ListJobsTool(BuiltinTool[ToolParams]):
                 "pid": job.running.process.pid,
                 "command": shortened_line(job.request.command, STRUCTURED_COMMAND_CHARS),
                 "description": shortened_line(job.request.description, STRUCTURED_COMMAND_CHARS),
-                "directory": job.request.folder_name or job.request.folder,
+                "directory": sendable_name(job.request.folder_name or job.request.folder),
                 "duration_ms": round(job.seconds * 1000),
                 "output_bytes": job.running.output.total,
             }

@@ -70,7 +70,7 @@ class DiscoveredTool(BaseTool[Arguments]):
         self.aliases = (name,) if BETWEEN not in name and name != self.name else ()
 
     def __eq__(self, other: object) -> bool:
-        """Return True if clients cannot tell the two tools apart."""
+        """Return True if the tools have equal declarations, and equal call commands with equal limits."""
         is_same_kind = isinstance(other, DiscoveredTool)
         return is_same_kind and self._declaration == other._declaration and self._command == other._command
 

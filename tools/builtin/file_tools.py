@@ -49,13 +49,12 @@ def file_path_problems(path: str, parameter: str) -> Iterator[str]:
 
 def path_subject(workspace: Workspace, path: str) -> PathSubject:
     """Return the permission subject for reading a path. Raises a `ToolError` if it is outside the workspace."""
-    return located_subject(workspace, workspace.locate(path, by_look=True), Access.READ)
+    return located_subject(workspace.locate(path, by_look=True), Access.READ)
 
 
-def located_subject(workspace: Workspace, location: Location, access: Access) -> PathSubject:
+def located_subject(location: Location, access: Access) -> PathSubject:
     """Return a resolved path as a subject of permission rules."""
-    spelled_path = os.path.normpath(os.path.join(workspace.first_root, location.raw_path))
-    return PathSubject(access, location.name, spelled_path, location.in_scratch)
+    return PathSubject(access, location.name, location.unresolved_path, location.in_scratch)
 
 
 class PathReader(BuiltinTool[BuiltinParamsT], Generic[BuiltinParamsT]):
@@ -69,12 +68,18 @@ class PathReader(BuiltinTool[BuiltinParamsT], Generic[BuiltinParamsT]):
 
 
 def path_subjects(workspace: Workspace, entries: Iterable[str]) -> list[PathSubject]:
-    """Return subjects for the paths and globs inside the workspace. Rules are applied later to the files found."""
-    subjects: list[PathSubject] = []
+    """Return subjects for the paths and globs inside the workspace. Rules are applied later to the files found.
+
+    A relative path has a subject in the first root, and in each other root in which it exists.
+    """
+    subjects: dict[PathSubject, None] = {}
     for entry in entries:
-        with suppress(ToolError):
-            subjects.append(path_subject(workspace, entry))
-    return subjects
+        for root in workspace.roots[:1] if os.path.isabs(entry) else workspace.roots:
+            with suppress(ToolError):
+                location = workspace.locate(entry, within=root, by_look=True)
+                if root == workspace.first_root or workspace.kind_of(location) is not None:
+                    subjects[located_subject(location, Access.READ)] = None
+    return list(subjects)
 
 
 def display_path(path: str, workspace: Workspace) -> str:
@@ -127,12 +132,14 @@ def gather_options(arguments: dict[str, Any]) -> dict[str, Any]:
     raw_options = coerce(arguments.get(OPTIONS), {"type": "object"})
     if raw_options is not None and not isinstance(raw_options, dict):
         return arguments
-    inside = cast("dict[str, Any]", raw_options or {})
-    if len(inside) > MAX_UNKNOWN:
+    nested_options = cast("dict[str, Any]", raw_options or {})
+    if len(nested_options) > MAX_UNKNOWN:
         # The general argument check will reject this many options.
         return arguments
-    beside = {name: arguments[name] for name in _OPTION_ALIASES if arguments.get(name) is not None}
-    options = {_OPTION_ALIASES.get(name, name): value for name, value in (*inside.items(), *beside.items())}
+    top_level_options = {name: arguments[name] for name in _OPTION_ALIASES if arguments.get(name) is not None}
+    options = {
+        _OPTION_ALIASES.get(name, name): value for name, value in (*nested_options.items(), *top_level_options.items())
+    }
     rest = {name: value for name, value in arguments.items() if name not in _OPTION_ALIASES and name != OPTIONS}
     return rest | ({OPTIONS: options} if options else {})
 
@@ -240,7 +247,7 @@ class ChangingTool(BuiltinTool[ChangeParamsT], Generic[ChangeParamsT]):
         location = context.workspace.locate(getattr(params, self.path_parameter))
         context.workspace.refuse_to_write(location)
         context.memo[_LOCATION] = (params, location)
-        return (located_subject(context.workspace, location, Access.WRITE),)
+        return (located_subject(location, Access.WRITE),)
 
     async def should_confirm_execute(self, params: ChangeParamsT, context: ToolContext) -> ConfirmationDetails:
         """Show the change as a diff against the current content. An impossible change raises an error instead."""

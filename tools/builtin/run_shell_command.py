@@ -14,7 +14,7 @@ from pydantic import Field
 from tools.builtin.background_jobs import jobs_of
 from tools.call.base_tool import Behaviour, BuiltinTool, ToolContext
 from tools.contract.call_options import MAX_COMMAND_TIMEOUT
-from tools.contract.command_views import UNCONFINED, UNHELD, ViewKind
+from tools.contract.command_views import UNCONFINED, UNSANDBOXED_SITE, ViewKind
 from tools.contract.confirmation import ConfirmationDetails, ExecConfirmation
 from tools.contract.permission_subjects import CommandSubject, Needs, Subject, ToolKind
 from tools.contract.tool_errors import ExhaustedError, ToolError, ToolErrorType
@@ -28,7 +28,7 @@ from tools.text.file_names import shortened_line, shown_whole_path
 if TYPE_CHECKING:
     from tools.shell.changed_files import WorkspaceState
 
-MAX_COMMAND_CHARS = 100_000  # Linux accepts 128 kB in one argument, and a longer command line must be a mistake
+MAX_COMMAND_CHARS = 100_000  # Linux accepts 128 KiB in one argument; a longer command line must be a mistake
 DESCRIBED_CHARS = 200  # characters of the command, and of its folder, in the one-line description of a call
 _ALIASES = {
     **dict.fromkeys(("dir_path", "cwd", "workdir", "working_directory"), "directory"),
@@ -125,7 +125,7 @@ class ShellTool(BuiltinTool[ShellParams]):
 
     def subjects(self, params: ShellParams, context: ToolContext) -> Sequence[Subject]:
         commands, key = context.services.commands, context.client.key
-        site = commands().site(context.workspace, key) if commands is not None else UNHELD
+        site = commands().site(context.workspace, key) if commands is not None else UNSANDBOXED_SITE
         folder = _folder(params, context).name
         needs = Needs(params.needs) if params.needs is not None else None
         return (CommandSubject(params.script, folder, site, needs, params.is_background),)
@@ -189,9 +189,8 @@ class ShellTool(BuiltinTool[ShellParams]):
 
 async def _real_folder(params: ShellParams, context: ToolContext) -> Location:
     """Return the folder to run in. A folder named by the call is checked in a thread."""
-    if params.directory is None:
-        return context.workspace.at(context.workspace.first_root)
-    return await run_blocking(context.signal, partial(_folder, params, context))
+    find = partial(_folder, params, context)
+    return find() if params.directory is None else await run_blocking(context.signal, find)
 
 
 def _folder(params: ShellParams, context: ToolContext) -> Location:

@@ -47,8 +47,9 @@ class TaskParams(ToolParams):
 class TaskTool(BuiltinTool[TaskParams]):
     """Hands a task to an agent and waits for its answer. The tool is offered only if agents are configured.
 
-    An agent needs the network and its own configuration, so it runs outside the command sandbox. Therefore every call
-    needs consent, and the question shows the whole task and the command line. Each agent has a unique name.
+    An agent needs the network and its own configuration, so it runs outside the command sandbox. Therefore a call needs
+    consent unless a rule or the mode allows it, and the question shows the whole task and the command line. Each agent
+    has a unique name.
     """
 
     name = "task"
@@ -187,9 +188,10 @@ _TEXT_KEYS = ("result", "response", "content", "text")
 
 
 def read_answer(output: bytes, *, is_whole: bool) -> tuple[str, bool] | None:
-    """Return the answer in the last JSON object that an agent printed, and whether it is an error; `None` if none.
+    """Return the answer in the last JSON object that an agent printed, and whether the agent reports a failure.
 
-    Unless `is_whole` is true, `output` contains only the end of what the agent printed.
+    `None` means that there is neither an answer nor a failure. Unless `is_whole` is true, `output` contains only the
+    end of what the agent printed.
     """
     text = output.decode("utf-8", "replace").strip()
     last: Any = None
@@ -216,7 +218,7 @@ def read_answer(output: bytes, *, is_whole: bool) -> tuple[str, bool] | None:
             value = "\n".join(block["text"] for block in blocks if isinstance(block.get("text"), str))
         if isinstance(value, str) and value.strip():
             return value.strip(), fields.get("is_error") is True
-    return None
+    return ("", True) if fields.get("is_error") is True else None
 
 
 def _failure(agent: AgentCommand, outcome: ProgramOutcome, answer: tuple[str, bool] | None) -> ToolError:

@@ -1,7 +1,7 @@
 """`todo_write`: replaces the model's whole todo list. There is one list per client and workspace folder.
 
-The lists are a model's working notes, replaced many times an hour, so they are kept only in memory, while the server
-runs. A plan needs no file on disk, and replicas of the server need not share the lists.
+The lists are a model's working notes, replaced many times an hour. So they are kept only in memory, while the server
+runs, and replicas of the server do not share them.
 """
 
 from __future__ import annotations
@@ -41,11 +41,12 @@ class TodoLists:
     """Stores the lists. An anonymous client has an empty key and no list."""
 
     def __init__(self) -> None:
-        self._lists: OrderedDict[tuple[str, str], tuple[Todo, ...]] = OrderedDict()
+        # Keyed by the client's key and the first workspace folder, if there is one
+        self._lists: OrderedDict[tuple[str, tuple[str, ...]], tuple[Todo, ...]] = OrderedDict()
 
     def replace(self, client_key: str, workspace: Workspace, todos: Sequence[Todo]) -> None:
         """Replace the list of a client in a workspace, or remove it if `todos` is empty."""
-        key = (client_key, workspace.roots[0] if workspace.roots else "")
+        key = (client_key, workspace.roots[:1])
         self._lists.pop(key, None)
         if todos and client_key:
             self._lists[key] = tuple(todos)
@@ -54,7 +55,7 @@ class TodoLists:
 
     def read(self, client_key: str, workspace: Workspace) -> Sequence[Todo]:
         """Return the list as last written, or an empty one."""
-        return self._lists.get((client_key, workspace.roots[0] if workspace.roots else ""), ())
+        return self._lists.get((client_key, workspace.roots[:1]), ())
 
     def forget(self, client_key: str) -> None:
         """Drop the lists of a client that will not return."""

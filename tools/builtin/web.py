@@ -149,7 +149,16 @@ def _target(params: WebFetchParams) -> UrlTarget:
 
 def _urls_in(text: str) -> list[str]:
     """Return the distinct URLs in `text`, without trailing punctuation."""
-    return list(dict.fromkeys(url.rstrip(".,;:!?)]}") for url in _URL_IN_TEXT.findall(text)))
+    urls: dict[str, None] = {}
+    for url in _URL_IN_TEXT.findall(text):
+        # A closing bracket belongs to the URL if the URL also contains the opening one: `/wiki/Rust_(band)`.
+        surplus = {closing: url.count(closing) - url.count(opening) for opening, closing in ("()", "[]", "{}")}
+        end = len(url)
+        while url[end - 1] in ".,;:!?" or surplus.get(url[end - 1], 0) > 0:
+            end -= 1
+            surplus[url[end]] = surplus.get(url[end], 0) - 1
+        urls[url[:end]] = None
+    return list(urls)
 
 
 MAX_QUERY_CHARS = 400  # the limit of Tavily and Brave

@@ -1,7 +1,7 @@
 """Calls a custom tool: arguments go to its standard input, and its standard output becomes the result.
 
-Text is returned unchanged. A JSON object is also returned as structured content. A JSON object in the form of an MCP
-result is passed on as the result.
+Text is returned unchanged. A short JSON object is also returned as structured content. A JSON object in the form of an
+MCP result is passed on as the result.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from tools.text.file_names import one_line, shown_whole_path
 EMPTY, NONE = "(empty)", "(none)"
 # The reason in the error message if the tool's exit code reports a failure
 FAILED = "it failed; read Stdout and Stderr, then correct the arguments or tell the user"
-STRUCTURED_CHARS = 8_000  # longer JSON objects are sent only as text, so that large data is not sent twice
+STRUCTURED_BYTES = 8_000  # longer JSON objects are sent only as text, so that large data is not sent twice
 MAX_BLOCKS = 1_000  # maximum number of content blocks in a result
 _MCP_MEMBERS = frozenset({"content", "structuredContent", "isError", "_meta"})
 
@@ -63,7 +63,7 @@ async def run_tool(
 
 
 def _failure(tool: DeclaredTool, outcome: ProgramOutcome | None, reason: str) -> ToolError:
-    """Report a failure with the five lines that Qwen Code and Gemini CLI use."""
+    """Return an error whose message ends with the five lines that Qwen Code and Gemini CLI use."""
     stdout = errors = ""
     if outcome is not None:
         output, errors = outcome.shown_output, outcome.errors
@@ -114,7 +114,7 @@ def _result_of(outcome: ProgramOutcome) -> ToolResult:
     return ToolResult(
         llm_content=content,
         return_display=output.text if len(output.text) <= DISPLAY_CHARS else f"[...]\n{output.text[-DISPLAY_CHARS:]}",
-        structured=parsed if parsed is not None and len(outcome.tail) <= STRUCTURED_CHARS else None,
+        structured=parsed if parsed is not None and len(outcome.tail) <= STRUCTURED_BYTES else None,
         facts=program_facts(outcome.exit, seconds=outcome.seconds, total=output.total, file=output.file),
     )
 

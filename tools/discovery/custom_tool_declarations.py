@@ -145,7 +145,7 @@ def schema_at(schema: Mapping[str, Any], pointer: str) -> dict[str, Any] | bool 
     return cast("dict[str, Any] | bool", node) if isinstance(node, dict | bool) else None
 
 
-# Maximum number of references that a check follows. Without it, references that branch could take forever.
+# Maximum number of references that a check follows. Without a limit, references that branch could take forever.
 MAX_REFERENCES = 2_000
 MAX_QUICK_VALUES = 1_000  # arguments with more values are checked in a thread
 MAX_PROBLEMS = 5  # maximum number of invalid values listed in one message
@@ -294,7 +294,7 @@ _NOT_IN_NAMES = re.compile(r"[^A-Za-z0-9_-]|_(?=_)")
 UPSTREAM_PREFIX = "mcp_"
 # Names of other coding agents' built-in tools, except those that are aliases of this server's tools.
 AGENT_TOOL_NAMES = frozenset(
-    {"apply_patch", "exec_command", "KillBash", "local_shell", "NotebookEdit", "NotebookRead", "patch", "TodoRead"}
+    {"apply_patch", "exec_command", "KillBash", "local_shell", "NotebookRead", "patch", "TodoRead"}
 )
 
 

@@ -21,7 +21,8 @@ from tools.text.file_names import one_line
 if TYPE_CHECKING:
     from tools.shell.command_runner import ProgramRequest, ProgramRunner
 
-MAX_BYTES = 10 << 20  # maximum size of a command's output (as in Gemini CLI and Qwen Code)
+# Maximum size of the declarations, and of a call's output that is kept in memory (as in Gemini CLI and Qwen Code)
+MAX_BYTES = 10 << 20
 # The names of the settings that contain the commands
 DISCOVERY_COMMAND = "tools.discoveryCommand"
 CALL_COMMAND = "tools.callCommand"
@@ -99,7 +100,7 @@ class UnusableError(Exception):
 
 def read_json(text: str) -> Any:
     """Parse `text`, or raise an `UnusableError`. Does not check whether the value can be passed on."""
-    # Each item or member follows one of these characters. Those in strings count too, so the count is never too low.
+    # Each item or member follows one of these characters. Those in strings count as well, so the sum is never too low.
     if text.count(",") + text.count("[") + text.count("{") >= MAX_VALUES:
         raise UnusableError(f"it has more than {MAX_VALUES:,} values")
 

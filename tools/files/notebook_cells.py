@@ -126,7 +126,7 @@ class Parts:
 
 
 def parse_parts(text: str, start: int) -> Parts:
-    """Parse the object or list at a position. Raises a `ValueError` if it is invalid."""
+    """Parse the object or list at a position. Raises a `ValueError` if there is no valid one."""
     brackets = {"{": "{}", "[": "[]"}.get(text[start : start + 1])
     if brackets is None:
         _value_at(text, start)  # raises a precise error if this is not JSON at all
@@ -228,7 +228,7 @@ class Notebook:
 
 
 def parse_notebook(text: str) -> Notebook:
-    """Find the cells in the text of a notebook. Raises a `NotANotebookError` if it is not JSON, or has no cells."""
+    """Find the cells in the text of a notebook. Raises a `NotANotebookError` if there is no list of cells."""
     if not text.strip():
         raise NotANotebookError("it is empty")
     if sum(map(text.count, ",[{")) > MAX_VALUES:
@@ -293,9 +293,9 @@ def cell_finder(data: bytes) -> Callable[[int, int | None], str]:
     return find
 
 
-MAX_OUTPUT_CHARS = 10_000  # characters of one cell's outputs (as in Qwen Code)
-MAX_NOTEBOOK_CHARS = 100_000  # characters of a whole notebook (as in Qwen Code)
-# Maximum characters of one output, including progress bars, to render as a terminal would; the rest is not shown
+MAX_OUTPUT_CHARS = 10_000  # maximum number of characters of one cell's outputs (as in Qwen Code)
+MAX_NOTEBOOK_CHARS = 100_000  # maximum number of characters of a whole notebook (as in Qwen Code)
+# Maximum number of characters of one output, including progress bars, to render as a terminal would
 CLEANED_CHARS = 40 * MAX_OUTPUT_CHARS
 _NOT_MIME = re.compile(r"[^A-Za-z0-9.+/-]")
 
@@ -349,8 +349,8 @@ def _outputs(outputs: Sequence[Any]) -> str:
     # A stream comes in pieces, and a later piece may overwrite an earlier one.
     pieces = groupby(map(mapping, outputs), lambda output: output.get("output_type") == "stream" and output.get("name"))
     merged_outputs = [
-        [{"text": "".join(text_of(output.get("text")) for output in several)}] if stream else list(several)
-        for stream, several in pieces
+        [{"text": "".join(text_of(output.get("text")) for output in group)}] if stream else list(group)
+        for stream, group in pieces
     ]
     for output in chain.from_iterable(merged_outputs):
         text = text_of(output.get("text"))

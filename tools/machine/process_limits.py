@@ -17,7 +17,7 @@ _usual_open_files: list[int] = []  # the limit on open files before it was raise
 
 
 def allow_open_files() -> int:
-    """Raise the limit on open files, usually 1,024, to allow many clients and commands. Return the new limit."""
+    """Raise the limit on open files, usually 1,024, to allow many clients and commands. Return the limit in force."""
     if sys.platform == "win32":
         return _MAX_OPEN_FILES
     import resource  # noqa: PLC0415 - POSIX only
@@ -28,8 +28,11 @@ def allow_open_files() -> int:
         return _MAX_OPEN_FILES
     if soft >= target:
         return min(soft, _MAX_OPEN_FILES)
+    try:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (target, hard))
+    except (OSError, ValueError):  # a sandbox forbids it, or macOS has another, lower limit
+        return soft
     _usual_open_files[:] = [soft]
-    resource.setrlimit(resource.RLIMIT_NOFILE, (target, hard))
     return target
 
 

@@ -28,7 +28,7 @@ from tools.files.change.file_change import (
     truncate,
 )
 from tools.files.change.writer import exclusive, replace_file
-from tools.files.ignore_files import agent_ignore_file
+from tools.files.ignore_files import why_hidden
 from tools.files.text_encodings import UTF_8, Decoded, decode, encode, is_utf8, line_endings, split_lines
 from tools.files.workspace import SeenFile
 from tools.memory.memory_files import MemoryScope
@@ -39,7 +39,7 @@ _IMPORT = re.compile(r"(?<!\S)@")  # begins an import: Qwen Code and Gemini CLI 
 _MARKUP = re.compile(r"<(?=[!?])")  # begins a comment, declaration or processing instruction, which hides text
 # Begins a heading, a quotation, a list, a thematic break, code, or a link definition, which is invisible.
 _BLOCK = re.compile(r"#|>|[*+](?=\s|$)|[*_]{3,}$|```|~~~|\[[^\]]*\]:")
-_NUMBER = re.compile(r"(\d{1,9})([.)])(?=\s|$)")
+_NUMBER = re.compile(r"^(\d{1,9})([.)])(?=\s|$)")
 _ESCAPED = re.compile(r"\\([!-/:-@\[-`{-~])")
 _ITEM = re.compile(r"\s*[-*+]\s+(.*)")
 _FENCE = re.compile(r" {0,3}(`{3,}|~{3,})")  # begins and ends a code block, in which nothing is a heading or an entry
@@ -57,7 +57,7 @@ def entry_of(fact: str) -> str:
     line = _IMPORT.sub(r"\\@", _MARKUP.sub("&lt;", line))
     if _BLOCK.match(line):
         line = f"\\{line}"
-    return "- " + _NUMBER.sub(r"\1\\\2", line, count=1) if _NUMBER.match(line) else f"- {line}"
+    return "- " + _NUMBER.sub(r"\1\\\2", line)
 
 
 def entries_in(text: str) -> list[str]:
@@ -115,7 +115,8 @@ def with_entry(text: str, entry: str, headings: Sequence[str]) -> str:
     lines, begin = outside_code(text)
     if begin < len(bodies):
         place = sum(map(len, bodies[:begin])) + sum(map(len, endings[:begin]))
-        return f"{with_entry(text[:place], entry, headings)}{eol}{text[place:]}"
+        head = with_entry(text[:place], entry, headings)
+        return f"{head}{'' if head.endswith(eol * 2) else eol}{text[place:]}"
     bare_lines = [line.rstrip() for line in lines]
     heading = next((heading for heading in headings if heading in bare_lines), None)
     if heading is None:
@@ -146,9 +147,7 @@ class MemoryAddition:
     def __init__(self, scope: MemoryScope, target: TargetFile, entry: str, headings: Sequence[str]) -> None:
         workspace, location = target.workspace, target.location
         name = f"The {scope} memory '{location.relative}'"
-        hidden_by = agent_ignore_file(workspace, location)
-        if hidden_by is None and workspace.forbidden is not None:
-            hidden_by = workspace.forbidden(location.path)
+        hidden_by = why_hidden(workspace, location)
         if hidden_by is not None:
             raise ToolError(
                 ToolErrorType.PATH_IGNORED,
@@ -193,7 +192,7 @@ class MemoryAddition:
         self.diff = unified_diff(None if data is None else old.shown(), Decoded(new, old.encoding).shown())
 
     def write(self) -> list[str]:
-        """Write the file, and return notes for the result. Raises a `ToolError` if it has changed or if this fails."""
+        """Write the file and return notes for the result. Raises a `ToolError` if it changed or cannot be written."""
         target, snapshot, last_read = self._target, self.snapshot, self._target.seen
         if self._scope == "global":  # the folder may not exist yet
             try:
@@ -207,7 +206,7 @@ class MemoryAddition:
                 ) from None
         with record_change(target, snapshot, self._data, self.sha256, self.diff) as record:
             identity, links_broken = replace_file(target.workspace, target.location, self._data, snapshot.identity)
-        # The new content counts as read only if the client had read the file before.
+        # The new content counts as read only if the client had read the old content.
         was_current = last_read is not None and (
             last_read.identity == snapshot.identity or last_read.sha256 in {snapshot.sha256} - {None}
         )

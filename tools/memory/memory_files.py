@@ -37,7 +37,7 @@ class MemoryFile:
 class MemoryFiles:
     file_name: str = "AGENTS.md"  # the name of the Markdown file, in the workspace folder and in the global folder
     global_folder: str | None = None  # the folder of the global memory, which need not exist; `None` if unknown
-    section: str = SECTION  # title, without `##`, of the section to create if a file has no known one
+    section: str = SECTION  # title, without `##`, of the section to create if a file has no known section
     project_file_name: str | None = None  # the name in the workspace folder, if different from `file_name`
 
     @property
@@ -64,7 +64,12 @@ class MemoryFiles:
             )
         else:
             # Agent-ignore files belong in projects; nobody expects one in a settings folder.
-            owner = Workspace([self.global_folder], respect_agent_ignore=False, forbidden=workspace.forbidden)
+            owner = Workspace(
+                [self.global_folder],
+                respect_agent_ignore=False,
+                forbidden=workspace.forbidden,
+                rule_of_all_reading=workspace.rule_of_all_reading,
+            )
             name = self.file_name
         try:
             location = owner.locate(os.path.join(owner.first_root, name))

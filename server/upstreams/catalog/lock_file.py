@@ -1,10 +1,8 @@
-"""Reads, writes and compares `mcp.lock.json`, the record of approved servers and tools, and blocks other tools.
+"""Reads, writes and compares `mcp.lock.json`, the record of approved servers and tools.
 
 The file has one hash per field, sorted, one per line, so that a reviewer sees which fields have changed. The number
 `formula` in the file stands for the rules that define which fields are hashed, and how. If these rules change,
 the number changes too, so that nobody mistakes the different hashes for changes by servers.
-
-A tool whose current version is not approved is blocked (`block_of`); its placeholder is a `BlockedMCPTool`.
 """
 
 from __future__ import annotations
@@ -26,7 +24,6 @@ from server.settings.document_editor import rewrite
 from server.settings.load import MAX_LOCK_BYTES, LockContent
 from server.settings.settings_files import LOCK_NAME, read_regular
 from server.upstreams.catalog.stored_lists import program_and_address
-from tools.contract.call_options import AbortSignal
 from tools.contract.display import visible_line
 from tools.contract.tool_errors import ToolError, ToolErrorType
 
@@ -89,8 +86,8 @@ def server_entry(
 def executable_hash(entry: UpstreamSettings) -> str:
     """Return the SHA-256 of a program given by its absolute path. Does blocking I/O.
 
-    Returns an empty string if there is no such path, or if the file is unreadable or too large. A name such as `node`
-    is not hashed, because it means a different program on each machine.
+    Returns an empty string if the entry has no absolute path, or if the file is unreadable or too large. A name such as
+    `node` is not hashed, because it means a different program on each machine.
     """
     with suppress(OSError, ValueError):
         if entry.transport == "stdio" and entry.command and os.path.isabs(entry.command):
@@ -117,7 +114,7 @@ class Difference:
 def tool_differences(alias: str, name: str, approved: Json | None, now: Json | None) -> Iterator[Difference]:
     """Yield the differences between a tool and its approved state.
 
-    If `approved` is `None`, the tool is not approved; if `now` is `None`, it is no longer listed.
+    If `approved` is `None`, the tool is not approved; if `now` is `None`, the tool is no longer listed.
     """
     if approved is None or now is None:
         yield Difference(alias, name, "", "gone" if now is None else "new", stops=approved is None)
@@ -142,7 +139,7 @@ def tool_differences(alias: str, name: str, approved: Json | None, now: Json | N
 def differences(alias: str, approved: Json | None, now: Json | None) -> Iterator[Difference]:
     """Yield the differences between a server and its approved state.
 
-    If `approved` is `None`, the server is not approved; if `now` is `None`, it no longer exists.
+    If `approved` is `None`, the server is not approved; if `now` is `None`, the server is no longer in the settings.
     """
     if approved is None or now is None:
         yield Difference(alias, "", "", "gone" if now is None else "new")
@@ -232,44 +229,6 @@ class Lock:
             f"{self.problem}. So no tools from other servers are offered. Ask the user to restore the file, or to "
             f"write it again with `{self.command}` in a terminal."
         )
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class ToolBlock:
-    """The reason why a tool is blocked, and its placeholder."""
-
-    definition: Mapping[str, Any]  # the placeholder's definition, in this server's words
-    visible_definition: Mapping[str, Any]  # the tool's definition, with invisible characters marked
-    entry: Json  # the entry that the lock file gets if this version is approved
-    standing: str  # "new", "changed" with the fields, or "closed" if the lock file cannot be used
-    lock_problem: str  # why nothing can be approved, and what to do; empty if the lock file can be used
-    version: str  # a hash of the tool, its entry and the reason
-
-
-def block_of(
-    alias: str, visible_definition: Mapping[str, Any], entry: Json, changes: Iterable[Difference], lock: Lock
-) -> ToolBlock | None:
-    """Return the reason why a tool is blocked, with its placeholder, or `None` if the tool is approved."""
-    # Apart from the name, no text in the placeholder comes from the server.
-    name = visible_definition["name"]
-    blocking = [change for change in changes if change.stops]
-    if not blocking and not lock.problem:
-        return None
-    fields = ", ".join(change.field for change in blocking)
-    reason = f"has added this tool since its tools were approved ({LOCK_NAME})"
-    if fields:
-        reason = f"has changed this tool ({fields}) since it was approved ({LOCK_NAME})"
-    description = (
-        f"The server {alias} {reason}. Calling it, without arguments, asks the user to approve its current version; "
-        "its description and arguments are listed after that."
-    )
-    definition: Json = {"name": name, "description": description, "inputSchema": {"type": "object", "properties": {}}}
-    visibility: Any = as_mapping(as_mapping(visible_definition.get("_meta")).get("ui")).get("visibility")
-    if visibility in (["app"], ["model"], ["app", "model"], ["model", "app"]):
-        definition["_meta"] = {"ui": {"visibility": visibility}}
-    standing = "closed" if lock.problem else "new" if not fields else f"changed ({fields})"
-    version = f"lock-{hash_of([alias, name, entry, standing, lock.problem])}"
-    return ToolBlock(definition, visible_definition, entry, standing, lock.why_closed, version)
 
 
 def read_lock(source: LockContent | None, options: str = "") -> Lock | None:
@@ -362,7 +321,7 @@ def write_approved(path: str, alias: str, tools: Mapping[str, Json]) -> Lock:
         return new_content
 
     try:
-        rewrite(path, add_approvals, AbortSignal())
+        rewrite(path, add_approvals)
     except ValueError as error:
         reason = str(error)
     except (ToolError, OSError):

@@ -39,7 +39,7 @@ def full_name(alias: str, name: str) -> str:
 
 
 def rule_name(alias: str, name: str) -> str:
-    """Return the full name, or a substitute if a rule cannot contain it, because of characters such as ` ` and `*`."""
+    """Return the full name, or a substitute if the name has characters that a rule cannot contain, such as `*`."""
     full = full_name(alias, name)
     return full if name and _NOT_IN_RULES.search(name) is None else _marked(full, full, MAX_NAME)
 
@@ -101,9 +101,9 @@ class HiddenName:
     """An item that is not listed, because its name is taken."""
 
     origin: Origin
-    name: str  # the published name that it would otherwise have
-    holder: str  # a description of that name's owner
-    way_out: str  # another name that still reaches the item; empty if there is none
+    name: str  # the published name that the item would otherwise have
+    holder: str  # a description of the owner of `name`
+    way_out: str  # another name by which the item can still be reached; empty if there is none
 
     def __str__(self) -> str:
         way_out = f"reachable as '{self.way_out}'" if self.way_out else "not reachable"
@@ -134,7 +134,7 @@ class _Candidate:
     change: NameChange | None  # why the name differs from the one that the item would usually have
     # Decides which item gets a contested name, regardless of the order of an upstream's list, which may change
     rank: tuple[bool, int, str]
-    holder: str  # a description of what the name is reserved for; empty if it is free
+    holder: str  # a description of what the name is reserved for; empty if the name is not reserved
 
 
 def name_map(upstreams: Sequence[NameList], taken_names: Collection[str], budget: int) -> NameMap:

@@ -42,7 +42,7 @@ class SharedApprovals:
         self._refresh_needed = anyio.Event()
 
     def on_change(self, change: ListChange) -> None:
-        """Have the approvals read again, because an approval on another replica may have changed a tool list."""
+        """Have the approvals read again if a tool list has changed: an approval on another replica may be the cause."""
         if change.kind == "tools":
             self._refresh_needed.set()
 
@@ -68,7 +68,7 @@ class SharedApprovals:
                 try:
                     row = self._row = await self._rows.read(digest, self._row)
                     if row.value and not self._is_renewed:
-                        # Write the row again, to renew its lifetime, and to encrypt it with the first key, so that
+                        # Write the row again, to renew its lifetime and to encrypt it with the first key, so that
                         # the other keys can be retired.
                         if version := await self._rows.write(digest, row.value, row.version):
                             self._row, self._is_renewed = SealedRow(row.value, version), True

@@ -1,7 +1,7 @@
 """Stores the lists of servers in the user's state folder, to answer the first list request of the next run.
 
 Each server has one file, named after a hash of its entry. The file's content is treated like a response from the
-server, with the same checks and limits. If the file is unusable, the server's items appear only when the server
+server, with the same checks and limits. If the file is unusable, the server's items appear only once the server
 responds.
 """
 
@@ -44,7 +44,7 @@ MAX_FILES = 1_000
 MAX_DAYS = 30  # the age after which a file is removed
 
 NEVER_LISTED = ""  # stored instead of a revision if the server was too slow for the first list
-NEVER_LISTED_SECONDS = 3_600  # how long that is valid; short, because installing the server may have made it slow
+NEVER_LISTED_SECONDS = 3_600  # how long `NEVER_LISTED` is valid; short, because only an installation may be slow
 
 _SUFFIX = ".json"
 _VERSIONS = frozenset((NEVER_LISTED, *HANDSHAKE_PROTOCOL_VERSIONS, *MODERN_PROTOCOL_VERSIONS))
@@ -172,7 +172,11 @@ class StoredLists:
 
 
 def _read(folder: Folder, key: str) -> LastRun:
-    """Read one file, but follow no symbolic link. Raises `ValueError` if it is unusable; the message says why."""
+    """Read one file, but follow no symbolic link.
+
+    Raises `FileNotFoundError` if there is no file or it has expired, and `ValueError` with the reason if the file is
+    unusable.
+    """
     with folder.open_file(key + _SUFFIX) as file:
         info = file.info
         if not is_ours(info) or (sys.platform != "win32" and stat.S_IMODE(info.st_mode) & 0o022):

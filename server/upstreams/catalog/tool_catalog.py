@@ -7,16 +7,15 @@ from collections import Counter
 from collections.abc import Awaitable, Callable, Generator, Iterable, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, NoReturn
 
 from server.protocol.json_rpc import Json
 from server.settings import UpstreamSettings
+from server.upstreams.catalog.blocked_tools import BlockedMCPTool, ToolBlock, block_of
 from server.upstreams.catalog.lock_file import (
     WATCHED,
     Difference,
     Lock,
-    ToolBlock,
-    block_of,
     tool_differences,
     tool_entry,
 )
@@ -32,7 +31,6 @@ from server.upstreams.catalog.published_names import (
 from server.upstreams.catalog.upstream_tool import (
     MAX_LOGGED_NAMES,
     Arguments,
-    BlockedMCPTool,
     Definition,
     DiscoveredMCPTool,
     ToolHistory,
@@ -48,7 +46,6 @@ from tools.call.tool_registry import ToolRegistry
 from tools.contract.confirmation import ConsentChannel
 from tools.contract.display import visible_line
 from tools.contract.tool_errors import ToolError, ToolErrorType
-from tools.contract.tool_results import ToolResult
 from tools.permissions.tool_names import BETWEEN
 
 logger = logging.getLogger(__name__)
@@ -61,10 +58,10 @@ class _PreparedTool:
     definition: Definition
     digest: str
     visible_definition: dict[str, Any]
-    entry: Json = field(default_factory=dict[str, Any])  # its lock file entry; empty until a lock is used
-    lock: Lock | None = None  # the lock that it was checked against
+    entry: Json = field(default_factory=dict[str, Any])  # the tool's lock file entry; empty until a lock is used
+    lock: Lock | None = None  # the lock that the tool was checked against
     differences: tuple[Difference, ...] = ()  # the differences from the approved entry
-    block: ToolBlock | None = None  # replaces the tool if it is not approved
+    block: ToolBlock | None = None  # why the tool is blocked; `None` if it is approved
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,13 +70,13 @@ class _Listing:
 
     definitions: Mapping[str, Definition]
     call: UpstreamCall
-    names_in_apps: Mapping[str, str]  # the tools that the upstream's apps may call, each with the name that they use
+    names_in_apps: Mapping[str, str]  # the tools that the upstream's apps may call, each with its name in the apps
     blocks: Mapping[str, ToolBlock]
     is_stored: bool  # whether the list is from the last run
 
 
 class ToolCatalog:
-    """Publishes upstreams' tools in the registry under names of at most `budget` characters, never `reserved_names`."""
+    """Publishes upstreams' tools in the registry. No published name is in `reserved_names` or longer than `budget`."""
 
     def __init__(self, registry: ToolRegistry, budget: int, reserved_names: Iterable[str] = ()) -> None:
         self.names = NameMap()  # the current meaning of every name
@@ -141,6 +138,7 @@ class ToolCatalog:
         self._listings.pop(alias, None)
         self._history.forget(alias)
         self._prepared.pop(alias, None)
+        self.vanished.pop(alias, None)
 
     @contextmanager
     def batch(self) -> Generator[None]:
@@ -153,7 +151,7 @@ class ToolCatalog:
             self._publish()
 
     async def prepare(self, alias: str, definitions: Iterable[Definition]) -> None:
-        """Do the expensive work for `set_listed`, yielding to other tasks in between."""
+        """Do the expensive work for a later `set_listed` with these definitions, and let other tasks run in between."""
         prepared_tools: dict[str, _PreparedTool] = {}
         async for definition in in_turns(definitions):
             prepared_tools[definition["name"]] = self._prepared_of(alias, definition)
@@ -199,8 +197,8 @@ class ToolCatalog:
         # The lock file does not contain this server's own login tool.
         self._prepared[alias] = {} if is_ours else {**self._prepared.get(alias, {}), **prepared_tools}
         digests = {name: tool.digest for name, tool in prepared_tools.items()}
-        earlier = None if previous_listing is None else previous_listing.definitions
-        self._history.note(alias, digests, earlier, is_first=is_first)
+        previous_definitions = None if previous_listing is None else previous_listing.definitions
+        self._history.note(alias, digests, previous_definitions, is_first=is_first)
         blocks = {} if self.lock is None or is_ours else self._blocks_of(alias, prepared_tools)
         for name in prepared_tools:
             self._history.record(alias, name).is_blocked = name in blocks
@@ -217,7 +215,7 @@ class ToolCatalog:
             )
 
     def _blocks_of(self, alias: str, prepared_tools: Mapping[str, _PreparedTool]) -> dict[str, ToolBlock]:
-        """Return the blocks of tools that are not approved, and log those that were not blocked before."""
+        """Return the blocks of tools that are not approved, and log each block that is new or has changed."""
         logged_standings = self._logged_standings.get(alias, {})
         blocks: dict[str, ToolBlock] = {}
         for name, tool in prepared_tools.items():
@@ -277,8 +275,8 @@ class ToolCatalog:
             "a person has approved the current version of %s", visible_line(tool.name), extra={"upstream": tool.alias}
         )
 
-    async def _approve(self, tool: DiscoveredMCPTool, params: Arguments, context: ToolContext) -> ToolResult:
-        """Approve a blocked tool that a client has called, after a person has consented."""
+    async def _approve(self, tool: DiscoveredMCPTool, params: Arguments, context: ToolContext) -> NoReturn:
+        """Approve a blocked tool that a client has called, after a person has consented. Always raises `ToolError`."""
         del params
         assert isinstance(tool, BlockedMCPTool)  # noqa: S101 - only these tools call this method
         # Consent to an earlier version of the tool does not cover the current one.
@@ -331,9 +329,9 @@ class ToolCatalog:
                     is_same = tool is not None and (tool.name, tool.bare_name) == (exposed_name, bare_name)
                     if (block := listing.blocks.get(name)) is not None:
                         if not (is_same and isinstance(tool, BlockedMCPTool) and tool.block is block):
+                            options = self.command_options if self.approves_in_file else None
                             tool = BlockedMCPTool(
-                                *(alias, exposed_name, block, bare_name, self._approve, self.is_blocked_as),
-                                options=self.command_options if self.approves_in_file else None,
+                                alias, exposed_name, block, bare_name, self._approve, self.is_blocked_as, options
                             )
                     elif tool is None or not (is_same and tool.is_of(definition, call, record, trusted=is_trusted)):
                         tool = DiscoveredMCPTool(

@@ -1,14 +1,13 @@
 """Tool search: an index of names and descriptions, and a ranking.
 
-BM25F (Robertson and Zaragoza, 2009) over weighted fields finds candidates; a query word also matches the other words of
-its group. A candidate becomes a result only if it covers enough of the query. If the query's first word is a known
-action, the candidate should perform this action. bench/tool_search.py measures how good the constants are. This module
-knows nothing about clients or rules.
+BM25F (Robertson and Zaragoza, 2009) over weighted fields finds candidates. A query word also matches the words in the
+same group of tool_search_words.txt. A candidate becomes a result only if it covers enough of the query. If the query's
+first word is a known action, the candidate should perform this action. bench/tool_search.py measures how good the
+constants are. This module knows nothing about clients or rules.
 """
 
 from __future__ import annotations
 
-import heapq
 import itertools
 import math
 import re
@@ -97,7 +96,7 @@ def name_key(name: str) -> str:
     return _NOT_OF_NAME.sub("", name).casefold()
 
 
-# The parts of the file next to this module: its lines, by the heading of the part.
+# The lines of tool_search_words.txt, by the heading of the part of the file that contains them.
 _, *_parts = re.split(r"(?m)^# (\w+)\n", (Path(__file__).parent / "tool_search_words.txt").read_text("utf-8"))
 _LINES = {
     heading: [line for line in part.splitlines() if line and not line.startswith("#")]
@@ -152,7 +151,7 @@ class _Concept:
     """One word of a query."""
 
     word: str
-    related_words: Set[str]  # the words of its groups
+    related_words: Set[str]  # the words in all groups that contain the word
     similar_words: Set[str]  # words with the same prefix, if no tool contains the word itself
     is_name: bool  # whether the word is written like a proper name
     postings: Sequence[tuple[float, Postings]]  # for each kind of match, its weight and the tools that it finds
@@ -204,26 +203,25 @@ class ToolIndex:
         """
         required_words = [stem(word) for term in query.split() if term.startswith("+") for word in words_of(term)]
 
-        def first_allowed(numbers: Iterable[int]) -> list[int]:
-            allowed = (
-                number
-                for number in dict.fromkeys(numbers)
-                if all(word in self._fits[number] for word in required_words)
-                and (is_wanted is None or is_wanted(number))
+        def is_allowed(number: int) -> bool:
+            return all(word in self._fits[number] for word in required_words) and (
+                is_wanted is None or is_wanted(number)
             )
-            return list(itertools.islice(allowed, limit))
 
         if query.startswith(SELECT):
             names = query.removeprefix(SELECT).split(",")
-            return first_allowed(itertools.chain.from_iterable(map(self.named_tools, names))), []
-        ranking = self.rank(query)
+            named_tools = dict.fromkeys(itertools.chain.from_iterable(map(self.named_tools, names)))
+            return list(itertools.islice(filter(is_allowed, named_tools), limit)), []
+        matches = list(itertools.islice(filter(is_allowed, self.named_tools(query)), limit))
+        ranking = self._rank(query, is_allowed)
         best = max((fit for _, fit in ranking[:limit]), default=0.0)
         candidates = [number for number, fit in ranking if fit >= best * NEAR_BEST]
-        matches = first_allowed([*self.named_tools(query), *(candidates if required_words or best >= FLOOR else ())])
-        return matches, first_allowed(candidates) if not matches and best >= LOW_FLOOR else []
+        if required_words or best >= FLOOR:
+            matches = list(dict.fromkeys((*matches, *candidates)))
+        return matches[:limit], candidates[:limit] if not matches and best >= LOW_FLOOR else []
 
-    def rank(self, query: str) -> list[tuple[int, float]]:
-        """Return the matching tools, best first, with the fraction of the query that each covers, from 0 to 1."""
+    def _rank(self, query: str, is_allowed: Callable[[int], bool]) -> list[tuple[int, float]]:
+        """Return the best allowed tools, best first, with the fraction of the query that each covers, from 0 to 1."""
         phrases = [_PHRASES[phrase.lower()] for phrase in _PHRASE.findall(query)]
         # Move to the front any phrases that name an action, wherever they are in the query.
         first = [word for word in phrases if min(_OF_WORD.get(stem(word), [len(_GROUPS)])) < len(_ACTION_GROUPS)]
@@ -246,8 +244,12 @@ class ToolIndex:
         # The action in the first word, with its synonyms.
         actions = [group for group in _OF_WORD.get(words[0], ()) if group < len(_ACTION_GROUPS)] if words else []
         action_words = frozenset(words[:1]).union(*map(_GROUPS.__getitem__, actions)) if actions else frozenset[str]()
-        candidates = heapq.nlargest(MAX_RANKED, ((score, -number) for number, score in scores.items()))
-        fits = [(score, -number, self._fit(concepts, action_words, -number)) for score, number in candidates]
+        # Tools that are not allowed must neither take places in the ranking nor raise the best coverage.
+        allowed_numbers = filter(is_allowed, sorted(scores, key=lambda number: (-scores[number], number)))
+        fits = [
+            (scores[number], number, self._fit(concepts, action_words, number))
+            for number in itertools.islice(allowed_numbers, MAX_RANKED)
+        ]
         fits.sort(key=lambda item: -item[0] * (1 + item[2]))
         return [(number, fit) for _, number, fit in fits]
 

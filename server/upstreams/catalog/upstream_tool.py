@@ -1,4 +1,4 @@
-"""Upstream tools as clients see them, including unapproved ones; the history of their definitions; their apps.
+"""Upstream tools as clients see them, the history of their definitions, and their apps.
 
 MCP Apps (SEP-1865) are pages that serve as a tool's user interface. Clients take a page's URI from the tool's `_meta`,
 which must therefore contain the published URI. A page calls tools by the names that its own server uses, because it
@@ -12,33 +12,33 @@ import itertools
 import json
 import logging
 import re
-import shlex
 import textwrap
 from collections import Counter
 from collections.abc import Awaitable, Callable, Iterator, Mapping
 from dataclasses import dataclass, field
+from os.path import commonprefix
 from typing import Any, Literal, cast
 
-from server.protocol.json_rpc import Json, as_list, as_mapping
+from server.protocol.json_rpc import Json, as_mapping
 from server.settings.settings_files import LOCK_NAME
-from server.upstreams.catalog.lock_file import COMMAND, WATCHED, ToolBlock
+from server.upstreams.catalog.lock_file import WATCHED
 from server.upstreams.catalog.published_names import full_name, is_changed, rule_name
 from server.upstreams.session.list_reader import tool_with_visible_texts
 from server.upstreams.wire.origin_meta import chain_of, with_origin
 from tools.call.base_tool import BaseTool, Behaviour, ToolContext
-from tools.contract.confirmation import ApprovalConfirmation, ConfirmationDetails, McpConfirmation
+from tools.contract.confirmation import ConfirmationDetails, McpConfirmation
 from tools.contract.display import visible, visible_line
 from tools.contract.permission_subjects import ToolKind
-from tools.contract.tool_errors import ToolError, ToolErrorType
 from tools.contract.tool_results import ToolResult
 from tools.machine.unlocked_cached_property import cached_property
 from tools.permissions.tool_names import BETWEEN, names_of_server, names_of_upstream_tool
 
 logger = logging.getLogger(__name__)
 
-MAX_LOGGED_NAMES = 20  # maximum number of changed or hidden tools that the log names per list change
+MAX_LOGGED_NAMES = 20  # maximum number of changed, blocked or hidden tools that the log names per list change
 
-MAX_KEPT_CHARS = 2_000_000  # how much of the first versions of changed tools is kept in this run, per upstream
+# Maximum number of characters kept in this run, per upstream, of the first versions of changed and unlisted tools
+MAX_KEPT_CHARS = 2_000_000
 MAX_REMEMBERED = 10_000  # maximum number of remembered tools per upstream; listed tools are always remembered
 FLAT_KEY = "ui/resourceUri"  # the `_meta` key of an app's URI in a draft of the extension
 
@@ -75,11 +75,13 @@ class ToolHistory:
         self,
         alias: str,
         digests: Mapping[str, str],
-        earlier: Mapping[str, Mapping[str, Any]] | None = None,
+        previous_definitions: Mapping[str, Mapping[str, Any]] | None = None,
         *,
         is_first: bool = False,
     ) -> None:
-        """Record each tool that an upstream lists, with its digest, and log changes; `earlier` is the list before.
+        """Record each tool that an upstream lists, with its digest, and log changes.
+
+        `previous_definitions` is the upstream's previous list, by name; `None` if there was none.
 
         If `is_first` is true, the list is the first one of this run. Differences from the list of the last run then do
         not count as changes.
@@ -93,7 +95,7 @@ class ToolHistory:
             }
         for name, record in earlier_records.items():
             if record.first_texts is None and digests.get(name) != record.current_digest == record.first_digest:
-                record.first_texts = self._texts_to_keep(alias, (earlier or {}).get(name))
+                record.first_texts = self._texts_to_keep(alias, (previous_definitions or {}).get(name))
         listed_records: dict[str, ToolRecord] = {}
         for name, digest in digests.items():
             record = earlier_records.get(name)
@@ -158,10 +160,10 @@ def _watched_texts(definition: Mapping[str, Any]) -> dict[str, str]:
 
 
 def _excerpt(text: str, other: str) -> str:
-    """Return a text, indented; of a long text, only the part from shortly before its first difference from `other`."""
+    """Return a text, indented. A long text is cut to a part that begins shortly before its difference from `other`."""
     if len(text) > MAX_CHANGED_CHARS:
-        common = sum(1 for _ in itertools.takewhile(lambda pair: pair[0] == pair[1], zip(text, other, strict=False)))
-        start = max(common - DIFFERENCE_CONTEXT_CHARS, 0)
+        common = commonprefix((text, other))  # noqa: RUF071 - not paths
+        start = max(len(common) - DIFFERENCE_CONTEXT_CHARS, 0)
         place = f"characters {start + 1:,} to {min(start + MAX_CHANGED_CHARS, len(text)):,} of {len(text):,}"
         text = f"[{place}] {text[start : start + MAX_CHANGED_CHARS]}"
     return textwrap.indent(text, "  ")  # so that no line looks like a heading
@@ -171,10 +173,7 @@ CLAIMED_KEY = "coretools-mcp/claimedAnnotations"
 """The `_meta` key under which an untrusted upstream's own annotations are published."""
 
 MAX_CHANGED_CHARS = 4_000  # how much of each version of a changed field a question shows
-DIFFERENCE_CONTEXT_CHARS = 100  # how much of the text before the first difference it shows, if the text is longer
-MAX_DATA_CHARS = 100  # how much of an icon's `data:` address a person sees before an approval
-# The fields of a tool that have their own headings in the text that a person sees before an approval
-_SHOWN_SEPARATELY = frozenset({"name", "description", "inputSchema", "outputSchema", "annotations"})
+DIFFERENCE_CONTEXT_CHARS = 100  # how much of a longer version the question shows before its first difference
 _HEADER_NAME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]{1,200}")
 """A token (RFC 9110, 5.6.2); the length limit is this server's own."""
 
@@ -341,7 +340,7 @@ class DiscoveredMCPTool(BaseTool[Arguments]):
 
     @property
     def _changes(self) -> str:
-        """What the upstream has changed: each watched field, before and now, for the person who is asked again."""
+        """Each changed field that models see, before and now, for the person who is asked again."""
         before, now = None if self._record is None else self._record.first_texts, _watched_texts(self.definition)
         parts: list[str] = []
         for key in WATCHED:
@@ -354,7 +353,7 @@ class DiscoveredMCPTool(BaseTool[Arguments]):
     def record_consent(self, client_key: str) -> None:
         """Record consent to exactly this version, even if the upstream has changed the tool since.
 
-        Does nothing for the first version, which needs no consent, or for an empty `client_key` (no client).
+        Does nothing for the first version, because it is not a change, or for an empty `client_key` (no client).
         """
         if self._record is not None and client_key and self._digest != self._record.first_digest:
             self._record.consents.add((client_key, self._digest))
@@ -388,101 +387,6 @@ UpstreamCall = Callable[[DiscoveredMCPTool, Arguments, ToolContext], Awaitable[T
 """Calls a tool: `Relay.call`, bound to an upstream. For a blocked tool, it is `ToolCatalog._approve`."""
 
 Definition = Mapping[str, Any]
-
-
-class BlockedMCPTool(DiscoveredMCPTool):
-    """The placeholder for a blocked tool: calling it asks for approval, and does not reach the server.
-
-    Args:
-        approve: Approves the tool as it was shown; called instead of the upstream.
-        is_current: Returns whether the tool is still blocked for the same reason.
-        options: The options with which `coretools-mcp lock` uses the lock file. `None` if approvals go into the store:
-            a change to the file invalidates them, so the command is not suggested.
-    """
-
-    def __init__(
-        self,
-        alias: str,
-        exposed_name: str,
-        block: ToolBlock,
-        bare_name: str,
-        approve: UpstreamCall,
-        is_current: Callable[[str, str, str], bool],
-        *,
-        options: str | None = "",
-    ) -> None:
-        super().__init__(alias, exposed_name, block.definition, trusted=False, call=approve, bare_name=bare_name)
-        self.block = block
-        self.version = block.version
-        self._is_current = is_current
-        self._options = options
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, BlockedMCPTool) and self.version == other.version and super().__eq__(other)
-
-    def __hash__(self) -> int:
-        return hash(self.name)
-
-    def get_description(self, params: Arguments, context: ToolContext) -> str:
-        del params, context
-        return f"Approve the current version of {self.upstream_name} of the server {self.alias}"
-
-    def why_asked_again(self, client_key: str) -> str:
-        del client_key
-        if self.block.lock_problem:
-            return f"{LOCK_NAME} cannot be used"
-        action = "added" if self.block.standing == "new" else "changed"
-        return f"the server {self.alias} has {action} this tool since its tools were approved in {LOCK_NAME}"
-
-    def record_consent(self, client_key: str) -> None:
-        """Do nothing: an approval applies to everybody, so nothing is recorded per client."""
-
-    def why_outdated(self) -> str:
-        if self._is_current(self.alias, self.upstream_name, self.version):
-            return ""
-        return f"the server {self.alias} has changed this tool in the meantime, or somebody has approved it"
-
-    async def should_confirm_execute(self, params: Arguments, context: ToolContext) -> ConfirmationDetails | None:
-        del params, context
-        if self.block.lock_problem:
-            raise ToolError(ToolErrorType.UPSTREAM_UNAVAILABLE, self.block.lock_problem)
-        command = f"{COMMAND} --approve {shlex.quote(self.name)}{self._options}"
-        ways = "on the dashboard (`coretools-mcp dashboard`), but nowhere else."
-        ways = f"with `{command}` in a terminal, or {ways}" if self._options is not None else ways
-        return ApprovalConfirmation(
-            title=f"Approve a tool of the MCP server {self.alias}",
-            prompt=self.words,
-            way_out=f"The user can approve it {ways}",
-        )
-
-    @property
-    def words(self) -> str:
-        """The current version of the tool, for the person who approves it."""
-        definition = self.block.visible_definition
-        parts = [f"Server: {visible_line(self.alias)}", f"Tool: {visible_line(self.upstream_name)}"]
-        # Indent the description, so that none of its lines looks like a heading of this text.
-        description = textwrap.indent(str(definition.get("description") or "(none)"), "  ")
-        parts += [f"State: {self.block.standing}", "Its description now:", description]
-        parts += ["Its arguments now:", json.dumps(definition.get("inputSchema"), indent=1, ensure_ascii=False)]
-        if "outputSchema" in definition:
-            parts += ["Its results now:", json.dumps(definition["outputSchema"], indent=1, ensure_ascii=False)]
-        if "annotations" in definition:
-            parts.append(f"Its annotations now: {json.dumps(definition['annotations'], ensure_ascii=False)}")
-        others = {key: value for key, value in definition.items() if key not in _SHOWN_SEPARATELY}
-        if icons := as_list(others.get("icons")):
-            others["icons"] = [_with_short_source(icon) for icon in icons]
-        if others:
-            parts.append(f"Its other fields now: {json.dumps(others, ensure_ascii=False)}")
-        parts.append("Later, only changes of the description, arguments or results, or a claim of less risk, block it.")
-        return "\n".join(parts)
-
-
-def _with_short_source(icon: Any) -> Any:
-    """Return an icon without the content of a `data:` address, which nobody can read."""
-    source = as_mapping(icon).get("src")
-    if not isinstance(source, str) or len(source) <= MAX_DATA_CHARS or source[:5].lower() != "data:":
-        return icon
-    return {**icon, "src": f"{source[:MAX_DATA_CHARS]}... ({len(source)} characters)"}
 
 
 def app_links(tool: Mapping[str, Any]) -> Iterator[str]:

@@ -49,7 +49,7 @@ class LoginQuestions:
 
         For a client of the 2026-07-28 revision, first returns a result with the question. `seal` creates its
         `requestState`. The login runs in `tasks`, even if the client stops waiting. Raises `ToolError` if the login
-        failed or was not possible; the message says why. If nobody can be asked to log in, this is `login_needed`.
+        failed or was not possible; the message says why. If nobody can be asked to log in, the error is `login_needed`.
         """
         login, name = login_needed.login, str(exchange.carried.get("login", ""))
         action = as_mapping(as_mapping(exchange.params.get("inputResponses")).get(LOGIN_KEY)).get("action")
@@ -57,7 +57,7 @@ class LoginQuestions:
             await self._wait_until_done(login, attempt, action, exchange, (exchange.connection, ""))
             return None
         if name and self.logins.replica.shares_secrets and action == "accept":
-            # Another replica asked; a login through it is valid here too, but its failure may never be known here.
+            # Another replica asked. A login there is valid here too, but this replica may never learn that it failed.
             async with _progress_reports(exchange, [f"Waiting for the login to {login.alias} in the browser"]):
                 with anyio.move_on_after(ELSEWHERE_SECONDS):
                     while not await login.is_complete():  # noqa: ASYNC110 - another process completes the login

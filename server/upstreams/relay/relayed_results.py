@@ -29,7 +29,7 @@ from server.upstreams.session.upstream_questions import labelled
 from server.upstreams.wire.json_rpc_channel import RelayError, UnusableAnswerError, UpstreamError
 from server.upstreams.wire.origin_meta import FACTS_KEY, chain_of
 from tools.contract.call_options import Limits
-from tools.contract.tool_errors import ToolError, ToolErrorType
+from tools.contract.tool_errors import ExhaustedError, ToolError, ToolErrorType
 from tools.machine.threads import THREADS
 from tools.permissions.permission_policy import Rights
 from tools.shell.private_folders import OutputFile, PrivateFolder
@@ -220,43 +220,26 @@ class LargeResults:
             texts.append(data.decode())
             del shorter["structuredContent"]
         content = await THREADS.run(partial(_in_lines, texts))
-        file = folder.open()
-        file.write(content)
-        saved_bytes = 0
-        with anyio.move_on_after(WRITE_SECONDS), suppress(OSError):
-            await file.close()
-            saved_bytes = file.kept_bytes
+        file = await _saved_file(folder, content)
         reads_files = self.has_file_tools(exchange.rights)
-        note = self._note(tool, file, content, saved_bytes, limit, reads_files=reads_files)
-        answer: list[Json] = [{"type": "text", "text": note}]
-        if not saved_bytes:
-            folder.discard(file)
-        elif not reads_files and exchange.version >= LINKS_SINCE:
-            link = {"name": f"result of {tool.upstream_name}", "mimeType": "text/plain", "size": saved_bytes}
+        answer: list[Json] = [{"type": "text", "text": self._note(tool, file, content, limit, reads_files=reads_files)}]
+        if file is not None and not reads_files and exchange.version >= LINKS_SINCE:
+            link = {"name": f"result of {tool.upstream_name}", "mimeType": "text/plain", "size": file.kept_bytes}
             answer.append({"type": "resource_link", "uri": RESULTS_URI + os.path.basename(file.path), **link})
-        facts = {"outputBytes": len(content), "outputFile": file.path if saved_bytes else None}
+        facts = {"outputBytes": len(content), "outputFile": None if file is None else file.path}
         meta = {**as_mapping(result.get("_meta")), FACTS_KEY: facts}
         return {**shorter, "content": [*answer, *other_blocks], "_meta": meta}
 
-    def _note(
-        self,
-        tool: CalledTool,
-        file: OutputFile,
-        content: bytes,
-        saved_bytes: int,
-        limit: int,
-        *,
-        reads_files: bool,
-    ) -> str:
+    def _note(self, tool: CalledTool, file: OutputFile | None, content: bytes, limit: int, *, reads_files: bool) -> str:
         from tools.shell.result_text import size  # noqa: PLC0415 - imported with the first large result
 
-        excerpt = content[: MAX_SHOWN if saved_bytes else limit].decode("utf-8", "ignore")
+        excerpt = content[: limit if file is None else MAX_SHOWN].decode("utf-8", "ignore")
         total, beginning = size(len(content)), size(len(excerpt.encode()))
         summary = f"Note: the result of {tool.name} is {total} long; its first {beginning} follow."
-        if not saved_bytes:
+        if file is None:
             hint = "The rest is lost because it could not be written to a file (is the disk full?). Request less."
             return f"{summary} {hint}\n\n{excerpt}"
-        missing_bytes = len(content) - saved_bytes
+        missing_bytes = len(content) - file.kept_bytes
         part = f"All but the last {size(missing_bytes)}" if missing_bytes else "All of it"
         location = f"the resource {RESULTS_URI}{os.path.basename(file.path)}."
         if reads_files:
@@ -277,6 +260,26 @@ class LargeResults:
             return None  # the file was deleted to make room for newer ones
         text = data.decode("utf-8", "replace")
         return {"contents": [{"uri": uri, "mimeType": "text/plain", "text": text}], **NEVER_CACHED}
+
+
+async def _saved_file(folder: PrivateFolder, content: bytes) -> OutputFile | None:
+    """Save a result in its client's folder. Returns the file, or `None` if nothing could be written."""
+    # A client may fetch the result of a task several times, so the newest file of the same size may have this content.
+    same_size_files = [file for file in folder.files.values() if file.is_complete and file.kept_bytes == len(content)]
+    for file in same_size_files[-1:]:
+        with suppress(OSError, ExhaustedError):  # the file may have been removed or replaced
+            is_same = await THREADS.run(partial(file.read_at, 0, len(content))) == content
+            if is_same and folder.files.pop(file.path, None) is file:
+                folder.files[file.path] = file  # now the newest, because the oldest file is removed first
+                return file
+    file = folder.open()
+    file.write(content)
+    with anyio.move_on_after(WRITE_SECONDS), suppress(OSError):
+        await file.close()
+        if file.kept_bytes:
+            return file
+    folder.discard(file)
+    return None
 
 
 def _chars_of(block: Json) -> int:
@@ -307,7 +310,7 @@ def _in_lines(texts: Sequence[str]) -> bytes:
                 continue
             start = 0
             for token in _JSON_TOKEN.finditer(line) if is_json else ():
-                if token[0] in ",{[" and token.end() - start >= GOOD_LINE_CHARS:  # JSON allows a line break after these
+                if token[0] in ",{[" and token.end() - start >= GOOD_LINE_CHARS:  # JSON allows a line break there
                     lines += _split_line(line[start : token.end()])
                     start = token.end()
             lines += _split_line(line[start:])
@@ -351,7 +354,7 @@ class BusyError(RelayError):
 def protocol_error(error: Json, alias: str = "", exchange: Exchange | None = None) -> MCPError:
     """Convert a JSON-RPC error.
 
-    Addresses for people to open are labelled with the alias, and only for a client that may be asked to open them.
+    Addresses for people to open are labelled with the alias, and removed if the client cannot be asked to open them.
     """
     code, message, data = error.get("code"), error.get("message"), error.get("data")
     code = code if isinstance(code, int) else INTERNAL_ERROR
@@ -367,7 +370,7 @@ def protocol_error(error: Json, alias: str = "", exchange: Exchange | None = Non
 
 
 def _with_way_out(message: str, alias: str) -> str:
-    """If a server's SDK says that it cannot ask in this revision, add the setting that lets it ask."""
+    """If a server's SDK says that the server cannot ask in this revision, add the setting that lets the server ask."""
     if alias and "no back-channel for server-initiated requests" in message:
         message += f' To let the server ask, set "protocol": "legacy" in its entry (mcpServers.{alias}).'
     return message

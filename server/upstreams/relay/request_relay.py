@@ -126,7 +126,8 @@ class CallContext(ToolContext):
 
     exchange: Exchange | None = None
     client_name: str = ""  # the client's name and version
-    protocol_errors: list[Json] = field(default_factory=list[Json])  # errors that the client must get unchanged
+    # Errors with which the upstream responded; the client gets the first one as an error
+    protocol_errors: list[Json] = field(default_factory=list[Json])
 
 
 @dataclass(eq=False, slots=True)
@@ -172,7 +173,10 @@ class SuspendedCalls:
     _calls: dict[str, SuspendedCall] = field(default_factory=dict[str, SuspendedCall])
 
     def has_room(self, owner: str) -> bool:
-        """Return whether another call of a client can be suspended, perhaps in place of one of the client with most."""
+        """Return whether another call of a client can be suspended.
+
+        If all places are taken, a client with fewer suspended calls may replace a call of the client with the most.
+        """
         counts = Counter(call.owner for call in self._calls.values())
         own = counts[owner]
         return own < MAX_OF_ONE and (len(self._calls) < MAX_SUSPENDED or own + 1 < max(counts.values()))
@@ -407,7 +411,7 @@ class Relay:
         if logins.has_principals and not login_needed.login.principal:
             raise login_needed  # only the operator may create a login that clients share
         if count >= MAX_LOGINS and "login" not in exchange.carried:
-            raise login_needed  # the upstream asks for another login after each one
+            raise login_needed  # the upstream seems to require another login after each login
         question = await self._login_questions.ask(login_needed, exchange, tasks, seal)
         if question is None:
             await upstream.reconnect()

@@ -43,7 +43,7 @@ MAX_FOLDERS = 16  # maximum number of parent folders to remember for each file o
 MAX_LINKED = 10_000  # maximum number of unlisted URIs to remember per upstream
 
 MAX_WATCHED = 1_000  # maximum number of resources that one client connection may watch
-# Maximum number of one client's subscriptions to renew at a time, so that no request waits long
+# Maximum number of one client's subscriptions to renew at a time, so that the client's requests are not delayed
 MAX_RENEWED_AT_ONCE = 10
 MAX_UPDATED = 10_000  # maximum number of changed resources that wait for a notification
 
@@ -326,7 +326,7 @@ class Watching:
         self._bus = bus
         self._is_notifying = False
         self._watches: dict[tuple[str, str], list[Watch]] = {}
-        self._connections: set[int] = set()  # the connections of handshake-era clients that have subscribed
+        self._connections: set[int] = set()  # the `id` of each handshake-era client's connection that subscribed
 
     def updated(self, upstream: Upstream, uri: str, session_key: SessionKey | None) -> None:
         """Record that a resource has changed, for all clients or only for the client with the key `session_key`.

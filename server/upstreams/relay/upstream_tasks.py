@@ -60,7 +60,7 @@ LEAST_POLL_SECONDS = 0.05  # the shortest interval, even if a task sets a shorte
 LONGEST_KEPT_SECONDS = 3_600.0
 
 LONGEST_MS = 10**12  # a longer lifetime or polling interval of a task (more than 30 years) is ignored
-MAX_ID_CHARS = 10_000  # a longer task id is rejected, because it travels in a header
+MAX_ID_CHARS = 10_000  # an upstream's longer task id is rejected, because clients send it, encrypted, in a header
 # Maximum number of tasks whose questions are remembered. Above this limit, the client with the most of these tasks
 # loses the questions of its oldest task.
 MAX_ASKING = 1_000
@@ -296,7 +296,7 @@ class Tasks:
         self._why_denied = why_denied
         self._replica = replica.name
         self._ids = SealedStates("task", math.inf, replica)  # ids never expire: the upstream expires tasks
-        self._questions: dict[tuple[str, str], TaskQuestions] = {}  # by the client's key and its id for the task
+        self._questions: dict[tuple[str, str], TaskQuestions] = {}  # by the client's key and its task id
 
     def register(
         self, upstream: Upstream, session: UpstreamSession, tool_name: str, result: Json, exchange: Exchange
@@ -385,7 +385,7 @@ class Tasks:
 
     async def _for_client(self, route: TaskRoute, task: Json, exchange: Exchange) -> Json:
         """Convert an upstream's task report for the client."""
-        if self._why_denied(route.upstream.alias, exchange.rights):  # since the client's stream was opened
+        if self._why_denied(route.upstream.alias, exchange.rights):  # the rules may have changed during a stream
             raise UpstreamError(NO_SUCH_TASK)
         report: Json = {**_state_of(task), "taskId": route.name}
         if "resultType" in report:
@@ -465,7 +465,7 @@ class _TaskStream:
     acknowledged: anyio.Event = field(default_factory=anyio.Event)
 
     async def listen(self, session: UpstreamSession, routes: list[TaskRoute], ready: anyio.Event) -> None:
-        """Have an upstream report tasks. When its stream ends, the client's is closed too; it can open another."""
+        """Have an upstream report tasks. When the upstream ends its stream, the client's stream is closed too."""
         by_id = {route.id: route for route in routes}
         reports: dict[str, Json] = {}  # the latest unsent report of each task
         has_reports = asyncio.Event()

@@ -176,6 +176,11 @@ FAULTS: dict[str, tuple[str, dict[str, Any], str]] = {
         {"authorization_endpoint": "https://bank.example@a/"},
         "not a plain https address",
     ),
+    "an address that leads a browser to another host": (
+        RESOURCE,
+        {"authorization_servers": ["https://bank.example\\.a/"]},
+        "not a plain https address",
+    ),
     "an address with a fragment": (SERVER, {"authorization_endpoint": "https://a/#b"}, "not a plain https address"),
     "half a character": (SERVER, {"scopes_supported": [HALF]}, "publishes no metadata"),
     "half a character for who we are": ("/register", {"client_id": HALF}, "did not register"),

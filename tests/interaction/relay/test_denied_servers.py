@@ -72,6 +72,18 @@ async def test_a_denied_server_has_neither_prompts_nor_resources(tmp_path: Path)
 
 
 @pytest.mark.requirement("permissions.deny-server")
+async def test_a_denied_server_cannot_take_names_that_begin_with_the_alias_of_another(tmp_path: Path) -> None:
+    name = "open+note://unlisted"
+    servers = {
+        "shut": listing_entry("shut", resources=named_resources(name)),
+        "open": listing_entry("open", resources=named_resources("note://listed")),
+    }
+    settings = {"permissions": {"deny": ["mcp__shut"]}, "tools": {"builtIn": True}}
+    async with proxy_client(tmp_path, servers, "handshake", settings=settings) as client:
+        assert (await client.request("resources/read", {"uri": name}))["contents"][0]["text"] == "from open"
+
+
+@pytest.mark.requirement("permissions.deny-server")
 async def test_a_server_without_prefix_is_denied_by_its_alias_too(tmp_path: Path) -> None:
     servers = {"shut": listing_entry("shut", **LISTS, entry={"prefix": "none"}), "open": listing_entry("open")}
     async with proxy_client(

@@ -973,6 +973,7 @@ async def test_a_long_result_of_a_task_is_shortened_and_saved_like_that_of_a_cal
         assert "line 999" not in note["text"]
         (saved,) = (await client.request("resources/read", {"uri": link["uri"]}))["contents"]
         assert saved["text"] == text
+        assert (await client.request("tasks/get", {"taskId": name}))["result"]["content"] == [note, link]
 
 
 @pytest.mark.requirement("tasks.followed")

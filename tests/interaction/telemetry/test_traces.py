@@ -367,6 +367,14 @@ async def test_spans_for_the_console_go_to_standard_error(root: Path) -> None:
     assert '"mcp.method.name": "initialize"' in process.stderr
 
 
+@pytest.mark.requirement("telemetry.trace")
+async def test_an_empty_variable_for_the_exporter_means_the_default_exporter(root: Path) -> None:
+    with collector() as (url, spans):
+        otel = {"OTEL_EXPORTER_OTLP_ENDPOINT": url, "OTEL_METRICS_EXPORTER": "none", "OTEL_TRACES_EXPORTER": ""}
+        run_server(root, otel)
+    assert [span.name for span in spans] == ["initialize"]
+
+
 WITHOUT_EXTRA = """
 import sys
 sys.modules["opentelemetry.sdk"] = None

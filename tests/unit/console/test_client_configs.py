@@ -274,6 +274,16 @@ def test_the_known_login_settings_of_a_server_are_imported(client: str, tmp_path
     ]
 
 
+@pytest.mark.requirement("cli.config.import")
+def test_a_file_without_servers_is_refused_with_the_keys_of_its_client(tmp_path: Path) -> None:
+    file = tmp_path / "settings.json"
+    file.write_text("{}")
+    with pytest.raises(SettingsError, match="has no servers under context_servers"):
+        read_servers(str(file), CLIENTS["zed"], Diagnostics())
+    with pytest.raises(SettingsError, match="has no servers under mcpServers, servers, mcp_servers, context_servers"):
+        read_servers(str(file), None, Diagnostics())
+
+
 @pytest.mark.requirement("install.table")
 def test_no_settings_file_of_a_client_is_below_the_working_folder() -> None:
     environ: dict[str, str] = dict.fromkeys(

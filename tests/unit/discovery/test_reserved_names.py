@@ -40,7 +40,7 @@ def test_a_name_that_differs_from_a_built_in_tools_name_only_in_case_is_left_out
 
 
 @pytest.mark.requirement("discovered.clash")
-@pytest.mark.parametrize("name", ["apply_patch", "KillBash", "killbash", "NotebookEdit", "TodoRead", "local_shell"])
+@pytest.mark.parametrize("name", ["apply_patch", "KillBash", "killbash", "NotebookRead", "TodoRead", "local_shell"])
 def test_a_name_that_other_agents_use_for_built_in_tools_is_left_out(name: str) -> None:
     names, warnings = published_names(name, "plain")
     assert names == ["plain"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from pathlib import Path
 
@@ -134,6 +135,19 @@ async def test_jobs_are_listed_with_the_newest_first(shell: Shell, root: Path) -
     assert newest_line.startswith(f"{second_job.id}: running; PID ")
     assert oldest_line.endswith(f"6 bytes printed: echo 12345; exit 1 [in {root / 'sub'}]")
     assert result.return_display == "Background jobs: 2 (1 running)"
+
+
+@pytest.mark.requirement("jobs.list")
+async def test_the_folder_in_a_list_of_jobs_can_be_sent_back_even_if_its_name_is_not_utf_8(
+    shell: Shell, root: Path
+) -> None:
+    os.mkdir(os.fsencode(root) + b"/w\xff")
+    await until_over(await start_job(shell, "true", directory='"w\\xff"'))
+    result = await shell.list()
+    assert result.structured is not None
+    (job,) = result.structured["jobs"]
+    assert job["directory"] == f'{root}/"w\\xff"'
+    await until_over(await start_job(shell, "true", directory=job["directory"]))
 
 
 @pytest.mark.requirement("jobs.list")

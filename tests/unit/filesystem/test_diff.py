@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tools.files.change.diff import MAX_COMPARED_LINES, MAX_DIFF_CHARS, Diff, unified_diff
+from tools.files.change.diff import MAX_COMPARED_LINES, MAX_DIFF_CHARS, Diff, changed_lines, unified_diff
 
 pytestmark = pytest.mark.requirement("edit.diff")
 
@@ -39,6 +39,16 @@ def test_a_missing_final_line_ending_is_marked() -> None:
     mark = "\\ No newline at end of file\n"
     assert unified_diff("a", "a\n").hunks == f"@@ -1 +1 @@\n-a\n{mark}+a\n"
     assert unified_diff("a\nb", "x\nb").hunks == f"@@ -1,2 +1,2 @@\n-a\n+x\n b\n{mark}"
+
+
+def test_a_missing_final_line_ending_does_not_change_the_numbers_of_changed_lines() -> None:
+    assert changed_lines(unified_diff("a\nb", "a\nc")) == "line 2"
+    assert changed_lines(unified_diff("a\nb", "a\nc\n")) == "line 2"
+
+
+def test_the_numbers_of_changed_lines_are_not_complete_if_the_diff_was_cut() -> None:
+    old = "".join(numbered(MAX_COMPARED_LINES * 2))
+    assert changed_lines(unified_diff(old, old.replace("line", "word"))) == "line 1 and more"
 
 
 def test_a_new_file_and_an_emptied_one_have_diffs() -> None:

@@ -187,6 +187,15 @@ async def test_indentation_before_the_match_is_not_added_twice(
 
 
 @pytest.mark.requirement("edit.relaxed")
+async def test_a_blank_first_line_does_not_lose_the_indentation_of_the_line_after_it(
+    root: Path, context: ToolContext
+) -> None:
+    (root / "a.txt").write_text("c:\n    x\n\n    def f():\n        a\n")
+    await edit(context, old_string="\ndef f():\n    a\n", new_string="\ndef f():\n        b\n")
+    assert (root / "a.txt").read_text() == "c:\n    x\n\n    def f():\n        b\n"
+
+
+@pytest.mark.requirement("edit.relaxed")
 @pytest.mark.parametrize("replace_all", [True, False])
 async def test_a_relaxed_match_must_be_unique(replace_all: bool, root: Path, context: ToolContext) -> None:
     content = "a \nb\n\na\t\nb\n"

@@ -257,6 +257,7 @@ async def test_matches_of_one_file_can_be_limited(root: Path, context: ToolConte
     text_lines = await lines(context, "x", max_matches_per_file=2)
     assert text_lines[:-1] == ["File: a.txt", "L1: x", "L2: x", "---", "File: b.txt", "L1: x", "---"]
     assert "at most 2 of its matches" in text_lines[-1]
+    assert await lines(context, "x", max_matches_per_file=1, names_only=True) == ["a.txt", "b.txt"]
 
 
 @pytest.mark.requirement("grep.filter")

@@ -118,6 +118,30 @@ async def test_if_nothing_is_found_the_result_says_that_other_links_are_not_foll
 
 
 @pytest.mark.requirement("glob.linked_folders")
+async def test_a_file_that_is_also_reached_through_a_link_counts_as_searched_once(
+    linked_root: Path, context: ToolContext
+) -> None:
+    tool = GrepTool()
+    for pattern in ("sub/*.txt", "{linkdir,sub}/*.txt"):
+        result = await tool.execute(tool.validate_tool_params({"pattern": "absent", "glob": pattern}), context)
+        assert "; 1 file searched" in str(result.llm_content)
+
+
+@pytest.mark.requirement("glob.linked_folders")
+async def test_if_there_are_too_many_links_as_many_as_allowed_are_followed(root: Path, context: ToolContext) -> None:
+    names = [f"link{number}" for number in range(MAX_LINKED + 1)]
+    (root / "sub").mkdir()
+    (root / "sub" / "deep.txt").touch()
+    for name in names:
+        (root / name).symlink_to("sub")
+    tool = GlobTool()
+    result = await tool.execute(tool.validate_tool_params({"pattern": f"{{{','.join(names)}}}/*.txt"}), context)
+    assert result.structured is not None
+    assert result.structured["files"] == [str(root / "sub" / "deep.txt")]
+    assert str(result.llm_content).count("only 100 symlinks to folders were followed") == 1
+
+
+@pytest.mark.requirement("glob.linked_folders")
 def test_circular_links_are_followed_only_a_limited_number_of_times(linked_root: Path, context: ToolContext) -> None:
     for name in "abcdefgh":
         (linked_root / "sub" / name).symlink_to("..")

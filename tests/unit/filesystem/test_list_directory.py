@@ -88,6 +88,8 @@ async def test_an_empty_folder_is_not_an_error(root: Path, context: ToolContext)
     result = await ls(context)
     assert result.error is None
     assert result.llm_content == f"Directory {root} is empty."
+    (root / "a.log").touch()
+    assert (await ls(context, ignore=["*.log"])).llm_content == f"Nothing to list in {root}."
 
 
 @pytest.mark.requirement("ls.links")

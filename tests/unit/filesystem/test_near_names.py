@@ -137,6 +137,7 @@ async def test_hidden_or_outside_paths_are_neither_suggested_nor_read_as_look_al
 LOOK_ALIKES = (
     ("Shot at 4.42\u202fPM.txt", "Shot at 4.42 PM.txt", '"Shot at 4.42\\u202fPM.txt"'),
     ("a\u00a0b.txt", "a b.txt", '"a\\u00a0b.txt"'),
+    ("2024\u201325.txt", "2024-25.txt", '"2024\\u201325.txt"'),
     ("cafe\u0301.md", "caf\u00e9.md", '"cafe\\u0301.md"'),
     ("\u00fcber.md", "u\u0308ber.md", '"\\u00fcber.md"'),
     ("user\u2019s.txt", "user's.txt", '"user\\u2019s.txt"'),
@@ -156,6 +157,7 @@ async def test_the_only_file_that_looks_the_same_is_read_with_a_note(root: Path,
         assert f"\n{name}\n" in await call(ReadManyFilesTool(), context, paths=[path])
         if path != "zero.txt":  # glob compares looks only if the pattern has a character with look-alikes
             assert "Found 1 file" in await call(GlobTool(), context, pattern=path)
+            assert "Found 1 match" in await call(GrepTool(), context, pattern=".", glob=path)
     assert "in.txt" in await call(LSTool(), context, path="Mu\u0308ll")
     fill(root, "a\u2002b.txt")
     error = await refusal(ReadFileTool(), context, file_path="a b.txt")

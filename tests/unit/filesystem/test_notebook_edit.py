@@ -295,6 +295,14 @@ async def test_each_cell_has_one_name_which_read_file_shows(root: Path, context:
     assert [cell["source"] for cell in read(path)["cells"]] == [f"y{number}" for number in range(7)]
 
 
+@pytest.mark.requirement("notebook.names")
+async def test_only_later_cells_without_an_id_are_said_to_have_new_numbers(root: Path, context: ToolContext) -> None:
+    write_notebook(root / "n.ipynb", notebook(*(code(None, "x") for _ in range(3)), minor=4))
+    for cell_id, are_renumbered in (("cell-0", True), ("cell-1", False)):
+        result = await change(context, cell_id=cell_id, edit_mode="delete")
+        assert ("numbered differently" in str(result.llm_content)) is are_renumbered
+
+
 @pytest.mark.requirement("notebook.bad_input")
 @each_of(
     "text, cause",

@@ -12,11 +12,11 @@ import pytest
 from tests.image_files import png
 from tools.builtin.read_file import ReadManyFilesTool
 from tools.call.base_tool import ToolContext
-from tools.contract.call_options import AbortSignal, Limits
+from tools.contract.call_options import AbortSignal, Deadline, Limits, MediaHandling
 from tools.contract.tool_errors import InvalidToolParamsError, ToolError, ToolErrorType
 from tools.contract.tool_results import InlineDataPart, Part, TextPart, ToolResult
 from tools.files.read import several_files
-from tools.files.read.several_files import END_MARKER
+from tools.files.read.several_files import END_MARKER, Batch, Candidate
 from tools.files.workspace import Workspace
 
 pytestmark = pytest.mark.anyio
@@ -308,6 +308,33 @@ async def test_every_root_is_searched(root: Path, tmp_path: Path, context: ToolC
     files = sorted([str(root / "a.txt"), str(second_root / "b.txt"), str(second_root / "sub" / "c.txt")])
     assert result.facts["files"] == files
     assert reasons(result) == {}
+
+
+@pytest.mark.requirement("many.paths")
+async def test_a_folder_with_an_absolute_path_is_searched_only_once(
+    root: Path, tmp_path: Path, context: ToolContext
+) -> None:
+    (tmp_path / "second").mkdir()
+    make(root, {"sub/a.txt": "a", "sub/b.log": "b", ".gitignore": "*.log\n"})
+    (root / ".git").mkdir()
+    two_roots = replace(context, workspace=Workspace([str(root), str(tmp_path / "second")]))
+    assert "1 git-ignored" in str((await run(two_roots, str(root / "sub"))).llm_content)
+
+
+@pytest.mark.requirement("many.budget")
+def test_when_the_time_for_pdf_files_is_used_up_other_media_are_still_read(root: Path, context: ToolContext) -> None:
+    make(root, {"a.pdf": PDF, "b.png": png()})
+    batch = Batch(
+        *(context.workspace, Limits(), MediaHandling.INLINE, Deadline(context.signal, 30), None),
+        entries=["a.pdf", "b.png"],
+        is_checked=True,
+        _pdf_seconds=0,
+    )
+    batch.read([Candidate(location.name, location) for location in map(context.workspace.locate, batch.entries)])
+    assert batch.read_paths == [str(root / "b.png")]
+    ((path, reason),) = batch.skipped
+    assert path == str(root / "a.pdf")
+    assert "earlier PDF files took all the time" in reason
 
 
 @pytest.mark.requirement("many.budget")

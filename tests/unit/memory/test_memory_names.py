@@ -15,7 +15,7 @@ from tools.call.base_tool import ToolContext
 from tools.contract.tool_errors import ToolError, ToolErrorType
 from tools.files.workspace import Workspace
 from tools.memory.memory_files import MemoryFiles, MemoryScope
-from tools.permissions.permission_rules import Rules, hidden_paths, parse_rule
+from tools.permissions.permission_rules import Rules, hidden_paths, parse_rule, rule_of_all_reading
 from tools.permissions.verdict import Verdict
 
 pytestmark = pytest.mark.anyio
@@ -93,3 +93,20 @@ async def test_errors_do_not_disclose_whether_an_unreadable_memory_has_a_fact(
             assert error_info.value.code is ToolErrorType.PATH_IGNORED
             messages.add(error_info.value.message)
     assert len(messages) == 1
+
+
+@pytest.mark.requirement("memory.resources")
+@pytest.mark.parametrize("rule", ["Read(AGENTS.md)", "Read"])
+@pytest.mark.parametrize("scope", ["global", "project"])
+async def test_a_rule_about_the_name_of_a_linked_memory_or_all_reading_also_hides_its_facts(
+    scope: str, rule: str, home: Path, root: Path, context: ToolContext
+) -> None:
+    for folder in (home, root):
+        (folder / "NOTES.md").write_text("- Tabs.\n")
+        (folder / "AGENTS.md").symlink_to("NOTES.md")
+    rules = Rules(deny=(parse_rule(rule, Verdict.DENY, "permissions", str, "/home/none"),))
+    forbidden, bare_rule = hidden_paths(rules, [str(root)]), rule_of_all_reading(rules)
+    context = replace(context, workspace=Workspace([str(root)], forbidden=forbidden, rule_of_all_reading=bare_rule))
+    with pytest.raises(ToolError) as error_info:
+        await save(context, MemoryFiles(global_folder=str(home)), fact="Tabs.", scope=scope)
+    assert error_info.value.code is ToolErrorType.PATH_IGNORED

@@ -95,6 +95,12 @@ def test_an_entry_goes_to_the_end_of_its_section_and_nothing_else_changes(before
 
 
 @pytest.mark.requirement("memory.insert")
+def test_further_entries_before_an_unclosed_code_block_add_no_blank_lines() -> None:
+    text = with_entry(f"{DEFAULT}\n- old\n```\n# x\n", "- new", HEADINGS)
+    assert with_entry(text, "- newer", HEADINGS) == f"{DEFAULT}\n- old\n- new\n- newer\n\n```\n# x\n"
+
+
+@pytest.mark.requirement("memory.insert")
 @examples(100)
 @given(
     st.lists(

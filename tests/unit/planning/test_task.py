@@ -329,6 +329,8 @@ async def test_the_answer_is_taken_from_the_last_object_or_is_the_whole_output(
         ('{"error": {"message": "no quota", "code": 1}}', "no quota"),
         ('{"error": "no quota"}', "no quota"),
         ('{"error": [1]}', "[1]"),
+        ('{"type": "result", "subtype": "error_max_turns", "is_error": true}', "error_max_turns"),
+        ('{"result": "", "is_error": true}', '{"result": ""'),
     ],
 )
 async def test_an_agent_that_says_it_failed_has_failed(output: str, message_part: str, agents: Agents) -> None:

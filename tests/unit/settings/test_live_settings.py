@@ -12,8 +12,9 @@ import pytest
 from server.administration.settings_reload import LiveSettings, waiting_for_restart
 from server.requests.tool_services import permission_policy
 from server.settings import SettingsReport, load_settings
+from server.upstreams.catalog.blocked_tools import BlockedMCPTool
 from server.upstreams.catalog.lock_file import Lock
-from server.upstreams.catalog.upstream_tool import BlockedMCPTool, DiscoveredMCPTool
+from server.upstreams.catalog.upstream_tool import DiscoveredMCPTool
 from server.upstreams.connections.connection import Upstream
 from server.upstreams.connections.pool import UpstreamPool
 from server.upstreams.connections.tool_owner import owner_of

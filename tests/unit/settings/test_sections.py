@@ -129,6 +129,16 @@ def test_a_provider_without_everything_that_it_needs_is_not_configured(environ: 
 
 
 @pytest.mark.requirement("settings.search")
+def test_a_provider_whose_address_is_in_an_unset_variable_is_not_asked_at_its_usual_address(
+    environ: dict[str, str], file: Path
+) -> None:
+    report = load(file, {"web": {"search": {"tavily": {"apiKey": "k", "url": "$NOT_SET"}}}}, environ)
+    assert report.settings.web.search.for_tools().providers == ()
+    (warning,) = report.warnings
+    assert "the environment variable NOT_SET, which is not set; tavily is not used." in warning
+
+
+@pytest.mark.requirement("settings.search")
 def test_qwen_codes_list_of_providers_is_read(environ: dict[str, str], file: Path) -> None:
     content = {
         "webSearch": {

@@ -420,6 +420,16 @@ def test_wrong_values_of_several_sections_are_reported_together(environ: dict[st
 
 
 @pytest.mark.requirement("settings.bad-values")
+def test_a_wrong_value_in_an_object_in_an_array_is_reported_with_what_its_key_expects(
+    environ: dict[str, str], file: Path
+) -> None:
+    message = refusal(file, {"http": {"stateKeys": [{"file": 5}, "x"]}}, environ)
+    first, second = message.splitlines()
+    assert "http.stateKeys[0].file is a number, but must be a string, or null." in first
+    assert "http.stateKeys[1] is a string, but must be an object." in second
+
+
+@pytest.mark.requirement("settings.bad-values")
 @every_key
 def test_a_value_of_another_type_is_an_error_that_names_file_key_and_what_is_expected(
     environ: dict[str, str], file: Path, key: KeyDescription

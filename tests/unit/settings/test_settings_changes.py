@@ -109,6 +109,12 @@ def test_an_entry_is_added_and_everything_else_stays(before: bytes) -> None:
 
 
 @pytest.mark.requirement("settings.editing.entries")
+@pytest.mark.parametrize("before", ["\u2028", "\xa0\n", "\ufeff\ufeff"], ids=ascii)
+def test_an_entry_is_added_to_a_file_with_nothing_but_blanks_and_byte_order_marks(before: str) -> None:
+    assert servers(with_entries(before.encode(), "mcpServers", NEW))["new"] == NEW["new"]
+
+
+@pytest.mark.requirement("settings.editing.entries")
 def test_an_existing_entry_is_replaced_in_its_place() -> None:
     before = b'{"mcpServers": {"a": {"command": "a"}, /* old */ "new": {"url": "u"}, "z": {"command": "z"}}} // end'
     after = with_entries(before, "mcpServers", NEW)

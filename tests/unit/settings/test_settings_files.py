@@ -109,7 +109,7 @@ def test_broken_json_is_named_with_line_and_column_of_the_file_as_it_is(environ:
 def test_a_blank_file_sets_nothing(environ: dict[str, str], file: Path, content: bytes) -> None:
     file.write_bytes(content)
     report = load_settings([str(file)], {}, environ)
-    assert (report.given, report.warnings, report.files) == ((), (), (str(file),))
+    assert (report.values, report.warnings, report.files) == ((), (), (str(file),))
 
 
 @pytest.mark.requirement("settings.json")

@@ -82,6 +82,19 @@ def test_a_trusted_file_takes_effect(environ: dict[str, str], project: Path) -> 
 
 
 @pytest.mark.requirement("settings.workspace.changed")
+def test_files_in_roots_that_an_empty_list_replaces_have_no_effect(
+    environ: dict[str, str], project: Path, tmp_path: Path
+) -> None:
+    write(project / OWN, {"media": "notice"})
+    trust(project, environ, OWN)
+    write(tmp_path / "home/.config/coretools-mcp/settings.json", {"workspace": {"roots": [str(project)]}})
+    assert load_settings([], {}, environ, folder="/").settings.media == "notice"
+    config_file = write(tmp_path / "config.json", {"workspace": {"roots": []}})
+    report = load_settings([config_file], {}, environ, folder="/")
+    assert (report.settings.workspace.roots, report.settings.media) == ((), "inline")
+
+
+@pytest.mark.requirement("settings.workspace.changed")
 def test_a_file_that_changed_after_it_was_trusted_no_longer_takes_effect(
     environ: dict[str, str], project: Path
 ) -> None:

@@ -134,6 +134,20 @@ def test_only_the_restrictions_of_a_file_stay_in_force_when_it_is_no_longer_trus
 
 
 @pytest.mark.requirement("settings.live.restrictions")
+def test_a_file_that_allows_no_server_still_allows_none_when_it_is_no_longer_trusted(project: Project) -> None:
+    write(
+        Path(project.environ["HOME"]) / ".config/coretools-mcp/settings.json", {"mcpServers": {"x": {"command": "x"}}}
+    )
+    project.write({"mcp": {"allowed": []}})
+    project.trust()
+    assert dict(project.read().upstreams) == {}
+    _add_a_blank(project)
+    for _ in range(2):
+        report = project.read()
+        assert (report.settings.mcp.allowed, dict(report.upstreams)) == ((), {})
+
+
+@pytest.mark.requirement("settings.live.restrictions")
 def test_a_file_that_is_trusted_again_takes_effect(project: Project) -> None:
     project.write({"permissions": {"deny": ["Edit"]}})
     assert project.read().settings.permissions.deny == ("Read(s.txt)",)

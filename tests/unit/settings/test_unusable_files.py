@@ -133,6 +133,18 @@ def test_names_of_agents_and_variables_stay_on_one_line_in_a_warning(environ: di
     assert report.entries[0].left_out.isprintable()
 
 
+@pytest.mark.requirement("settings.live.watch")
+def test_an_empty_file_is_not_taken_for_a_file_with_values_whose_path_contains_its_name(
+    environ: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write(tmp_path / "home/.config/coretools-mcp/settings.json", {"limits": {"readLines": 7}})
+    monkeypatch.chdir(tmp_path)
+    Path("settings.json").touch()
+    report = load_settings(["settings.json"], {}, environ)
+    assert report.inputs is not None
+    assert read_settings(report.inputs, report).settings.limits.read_lines == 7
+
+
 @pytest.mark.requirement("settings.live.streams")
 @posix
 def test_a_named_file_that_becomes_a_pipe_is_refused_when_it_is_read_again(environ: dict[str, str], file: Path) -> None:

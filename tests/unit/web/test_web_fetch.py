@@ -335,6 +335,22 @@ async def test_the_url_may_stand_in_the_prompt(context: ToolContext) -> None:
 
 @pytest.mark.requirement("web.fetch.prompt")
 @pytest.mark.parametrize(
+    ("prompt", "url"),
+    [
+        ("Who is in https://x.test/wiki/Rust_(band)?", "https://x.test/wiki/Rust_(band)"),
+        ("The band (see https://x.test/wiki/Rust_(band)).", "https://x.test/wiki/Rust_(band)"),
+        ("[the band](https://x.test/wiki/Rust)", "https://x.test/wiki/Rust"),
+        ("{https://x.test/[a]}!", "https://x.test/[a]"),
+    ],
+)
+def test_a_bracket_at_the_end_of_a_url_in_the_prompt_belongs_to_the_url_only_if_the_url_opens_it(
+    prompt: str, url: str
+) -> None:
+    assert WebFetchTool(public_pages).validate_tool_params({"prompt": prompt}).url == url
+
+
+@pytest.mark.requirement("web.fetch.prompt")
+@pytest.mark.parametrize(
     ("url", "file_url"),
     [
         ("https://github.com/o/r/blob/main/a/b.py#L1-L5", "https://raw.githubusercontent.com/o/r/main/a/b.py"),

@@ -9,7 +9,6 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from functools import partial
 from itertools import accumulate, chain, islice
 
 from tools.contract.tool_results import line_counts
@@ -18,20 +17,21 @@ from tools.text.file_names import shown_name
 
 CONTEXT_LINES = 3  # unchanged lines around each change (as usual in unified diffs)
 MAX_DIFF_CHARS = 64_000  # longer diffs are truncated
-# Maximum number of lines between the first and the last difference, in either text. If every other line has changed,
-# `difflib` takes half a second for this many lines, and its time grows with the square of their number.
+# `difflib` compares at most this many lines of either text, from the first difference to the last. If every other line
+# has changed, it takes half a second for this many lines, and its time grows with the square of their number.
 MAX_COMPARED_LINES = 4_000
 # A longer line is reduced to its beginning, its differences from the old or new version of the line, and its end
 MAX_LINE_CHARS = 2_000
-# Maximum number of characters to show of the differences between two versions of a line. The versions share it in
-# proportion, and the differences in a version equally; a longer difference is reduced to its two ends.
+# Maximum number of characters to show of all differences between two versions of a line. Each version gets a share in
+# proportion to the length of its differences, and each of these differences gets an equal part of that share. A longer
+# difference is reduced to its two ends.
 MAX_CHANGED_CHARS = 24_000
-NEARBY = 10  # how many lines before and after a long line's own position may be its old or new version
+NEARBY = 10  # how many lines away from a long line's own position its old or new version may be
 MAX_PARTS = 40  # maximum number of differences shown within one line
 # If two lines differ over a range of more characters than this, the whole range counts as one difference
 MAX_COMPARED_CHARS = 100_000
 _SYNC_WORDS = 50  # how many words to look ahead for a place where two lines agree again
-# Limit on the word comparisons in one line to find such places; beyond it, the rest of the line is one difference
+# Limit on the number of word comparisons in one line; beyond it, the rest of the line counts as one difference
 _MAX_SYNC_WORK = 1_000_000
 # How many characters of a long line to show: at its beginning, on each side of a difference, and at its end
 _HEAD, _AROUND, _TAIL = 300, 200, 100
@@ -39,7 +39,7 @@ _NEAR = 20  # differences with at most this many characters between them are sho
 _WORD = re.compile(r"\w+|\W")
 _HUNK = re.compile(r"@@ -\S+ \+(\d+)(?:,(\d+))? @@")
 MAX_LISTED_RUNS = 10  # maximum number of runs of consecutive changed lines to list
-_IN_PART = " characters, shown in part]"  # the end of a shortened line
+_IN_PART = " characters, shown in part]"  # ends a shortened line
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +64,10 @@ class Diff:
 
 
 def changed_lines(diff: Diff) -> str:
-    """Return the numbers of the changed lines in the new text (for a deletion, of the next line): `lines 3-5, 9`."""
+    """List the changed lines by their numbers in the new text: `lines 3-5, 9`.
+
+    A deletion counts as a change of the next line. `and more` is appended if some changes are not listed.
+    """
     runs: list[list[int]] = []
     number, rest = 0, ""
     for line in diff.hunks.split("\n"):
@@ -79,7 +82,9 @@ def changed_lines(diff: Diff) -> str:
                 rest = " and more"
                 break
             number += line[0] == "+"
-        else:
+        elif line.startswith("["):  # the rest of the diff was cut
+            rest = " and more"
+        elif line.startswith(" "):
             number += 1
     lines = ", ".join(f"{first}" if first == last else f"{first}-{last}" for first, last in runs)
     return f"line{'s' if '-' in lines or ',' in lines else ''} {lines}{rest}" if lines else ""
@@ -117,8 +122,7 @@ def unified_diff(old: str | None, new: str, *, is_old_hidden: bool = False) -> D
     # Lines end with LF, or with CR if neither text has LF.
     separator = "\r" if "\n" not in old_text and "\n" not in new and ("\r" in old_text or "\r" in new) else "\n"
     # The range of whole lines that contains all differences. It starts at the same position in both texts.
-    prefix_length = common_prefix(old_text, new)
-    suffix_length = _common_suffix(old_text, new, min(len(old_text), len(new)) - prefix_length)
+    prefix_length, suffix_length = _common_ends(old_text, new)
     start = old_text.rfind(separator, 0, prefix_length) + 1
     old_stop, new_stop = len(old_text) - suffix_length, len(new) - suffix_length
     if suffix_length and not all(
@@ -176,15 +180,17 @@ def common_prefix(old: str, new: str) -> int:
     return low
 
 
-def _common_suffix(old: str, new: str, limit: int) -> int:
-    low, high = 0, limit
+def _common_ends(old: str, new: str) -> tuple[int, int]:
+    """Return the lengths of the common prefix, and of the common suffix of the rest."""
+    prefix_length = common_prefix(old, new)
+    low, high = 0, min(len(old), len(new)) - prefix_length
     while low < high:
         middle = (low + high + 1) // 2
         if old.endswith(new[len(new) - middle : len(new) - low], 0, len(old) - low):
             low = middle
         else:
             high = middle - 1
-    return low
+    return prefix_length, low
 
 
 def _lines(text: str, separator: str) -> list[str]:
@@ -214,7 +220,10 @@ def _hunk(group: list[_Change], old: list[str], new: list[str], base: int, separ
 
 
 def _range(start: int, stop: int) -> str:
-    """Convert line positions, counted from 0, for a hunk header: counted from 1; if empty, the line before them."""
+    """Format the lines from `start` up to `stop`, counted from 0, for a hunk header, which counts from 1.
+
+    If there are none, the header has the number of the line before them.
+    """
     count = stop - start
     first = start + 1 if count else start
     return f"{first}" if count == 1 else f"{first},{count}"
@@ -227,16 +236,11 @@ def _diff_lines(mark: str, lines: list[str], counterparts: list[str] | None, sep
         visible_line = line
         if len(line) > MAX_LINE_CHARS:
             counterpart = line
-            if counterparts is not None:  # lines may have been inserted or removed, so another one may be more similar
+            if counterparts is not None:  # lines may have been inserted or removed, so another line may be more similar
                 own, around = counterparts[at : at + 1], counterparts[max(at - NEARBY, 0) : at + NEARBY + 1]
-                counterpart = max((*own, *around, ""), key=partial(_common_length, line))
+                counterpart = max((*own, *around, ""), key=lambda other: sum(_common_ends(line, other)))
             visible_line = _shorten(line, counterpart)
         yield f"{mark}{visible_line}\n" if visible_line.endswith(_NO_ENDING) else f"{mark}{visible_line}{ending}"
-
-
-def _common_length(line: str, counterpart: str) -> int:
-    start = common_prefix(line, counterpart)
-    return start + _common_suffix(line, counterpart, min(len(line), len(counterpart)) - start)
 
 
 def _shorten(line: str, counterpart: str) -> str:
@@ -273,8 +277,7 @@ def _changes_within(line: str, counterpart: str) -> list[tuple[int, int]]:
     """
     if line == counterpart:
         return []
-    start = common_prefix(line, counterpart)
-    suffix_length = _common_suffix(line, counterpart, min(len(line), len(counterpart)) - start)
+    start, suffix_length = _common_ends(line, counterpart)
     end, counterpart_end = len(line) - suffix_length, len(counterpart) - suffix_length
     if max(end, counterpart_end) - start > MAX_COMPARED_CHARS:
         return [(start, end)]

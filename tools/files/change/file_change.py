@@ -91,8 +91,8 @@ class TargetFile:
         client must quote the name instead.
         """
         location, reads = self.location, self.reads
-        alike = [candidate.name for candidate in likely_locations(self.workspace, location, is_new=True)]
-        if not alike or (
+        similar_names = [candidate.name for candidate in likely_locations(self.workspace, location, is_new=True)]
+        if not similar_names or (
             not reads.is_first_notice(location.path) if reads is not None else parse_quoted_path(location.raw_path)
         ):
             return
@@ -100,8 +100,8 @@ class TargetFile:
         instruction = f"write the name as '{quoted_name}', including the quotes" if reads is None else "repeat the call"
         raise ToolError(
             ToolErrorType.ATTEMPT_TO_CREATE_EXISTING_FILE,
-            f"'{location.shown}' does not exist, but the similar '{exact_path(alike[0])}' does. Nothing was written. "
-            f"Use that name to change that file. To create a second file, {instruction}.",
+            f"'{location.shown}' does not exist, but the similar '{exact_path(similar_names[0])}' does. Nothing was "
+            f"written. Use that name to change that file. To create a second file, {instruction}.",
         )
 
 
@@ -142,9 +142,8 @@ class FileSnapshot:
         was_reported = is_hidden and reads is not None and not reads.is_first_notice(f"{self.sha256} {path}")
         if expected_sha256 is not None and is_hidden:
             problem = (
-                f"The content of '{display_path}' is hidden from agents and is not what you last wrote, so "
-                "expected_sha256 was not compared with it. Nothing was written. Omit expected_sha256 to replace the "
-                "file whatever it contains."
+                f"The content of '{display_path}' is hidden from agents, so expected_sha256 was not compared with "
+                "it. Nothing was written. Omit expected_sha256 to replace the file whatever it contains."
             )
         elif expected_sha256 is not None:
             if self.sha256 == expected_sha256.lower():
@@ -169,9 +168,9 @@ class FileSnapshot:
             if not is_hidden and reads is not None and (seen_content := reads.content(path)) is not None:
                 before, after = decode(seen_content), decode(self.data)
                 lines = changed_lines(unified_diff(before.text, after.text)) if before and after else ""
-            different = f" (now different: {lines})" if lines else ""
+            difference = f" (now different: {lines})" if lines else ""
             problem = (
-                f"'{display_path}' has been changed by somebody else since you last read or wrote it{different}. "
+                f"'{display_path}' has been changed by somebody else since you last read or wrote it{difference}. "
                 f"Nothing was written. {instruction}"
             )
         raise ToolError(ToolErrorType.FILE_CHANGED_SINCE_READ, problem)
@@ -202,8 +201,8 @@ class FileSnapshot:
                 ToolErrorType.FILE_CHANGED_SINCE_READ,
                 f"'{self.target.location.shown}' was last written by a call with your token, and this content would "
                 f"undo that write ({changed_lines(unified_diff(previous.text, current.text))}). Nothing was written. "
-                "If another agent made it, read the file again and repeat the change on its current content. To "
-                "undo it, repeat this call.",
+                "If another agent made that write, read the file again and repeat the change on its current "
+                "content. To undo that write, repeat this call.",
             )
 
 
@@ -242,7 +241,7 @@ def encode_or_refuse(text: str, encoding: Encoding, parameter: str) -> bytes:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FileChange(ABC):
-    """A change that is ready to be written; a `TextEdit` for the tool `edit`."""
+    """A change that is ready to be written. Most tools that change files have a subclass, such as `TextEdit`."""
 
     title: ClassVar[str]  # the first words of the question's title
     labels: ClassVar[tuple[str, str]] = PROPOSED  # labels of the two sides of the diff in a result
@@ -338,8 +337,8 @@ def make_change(
     """Make a change, and record the file as seen by this client. Blocking. After a `ToolError`, nothing has changed.
 
     `planned` is the plan made for the question, which is reused if it still fits. If not, `plan_now` makes a new plan
-    while other writers are locked out. Its arguments are the new text, and whether the user wrote that text.
-    `confirmed_state` is the state of the file that the user saw.
+    while other writers are locked out. The arguments of `plan_now` are the new text, and whether the user wrote that
+    text. `confirmed_state` is the state of the file that the user saw.
     """
     location = target.location
     text, is_users = settled_text(proposal, answer)
@@ -507,7 +506,10 @@ class WholeFileWrite(FileChange):
 def plan_write(
     target: TargetFile, content: str, *, expected_sha256: str | None, encoding: str | None, is_users: bool
 ) -> WholeFileWrite:
-    """Plan a write that keeps the encoding and line endings. Writes nothing. The parameters are as in `plan_edit`."""
+    """Plan a write of a whole file, which keeps its line endings. Writes nothing.
+
+    If `encoding` is `None`, a known encoding is also kept. The other parameters are as in `plan_edit`.
+    """
     location = target.location
     snapshot = take_snapshot(target)
     data, is_hidden = snapshot.data, snapshot.hidden_by is not None
@@ -531,7 +533,7 @@ def plan_write(
         if is_binary:
             notes.append(f"The file had {len(data):,} bytes of binary data, all of which were replaced.")
         elif encoding is None and not is_known:
-            note = "The file was not UTF-8, and had no UTF-16 or UTF-32 byte order mark. The new content is UTF-8."
+            note = "The file was not UTF-8 (nor UTF-16 or UTF-32 with a byte order mark). The new content is UTF-8."
             if best_guess is not None:
                 name = best_guess.name
                 note += f" It was shown as {name}; to write in that encoding, set encoding='{name}'."

@@ -31,6 +31,7 @@ FILE = "changes.db"
 ENDINGS = ("", "-shm", "-wal", "-journal")  # name suffixes of the database, and of files that SQLite creates next to it
 BUSY_SECONDS = 0.5  # how long an edit waits while another server writes, which normally takes milliseconds
 DAY = 86_400.0
+INTEGER_BITS = 63  # an integer in SQLite has a sign and at most this many bits
 # Twice SQLite's default. Contents of 100 kB are written a sixth faster, contents of 500 kB a third faster, and small
 # contents as fast as with the default. Even larger pages slow down changes to small files, because each change touches
 # at least five pages.
@@ -93,7 +94,7 @@ class JournalError(ToolError):
 
 
 def client_name(key: str) -> str:
-    """Return a client's name in the journal. A session's key would give access to the session, so it is not stored."""
+    """Return a client's name in the journal: a hash, because the key of a session gives access to the session."""
     return hashlib.sha256(key.encode("utf-8", "surrogatepass")).hexdigest()[:16]
 
 
@@ -136,7 +137,7 @@ class Journal:
         return number
 
     def why_not_kept(self, before: bytes | None) -> str:
-        """Return why the old content of a file cannot be kept, so that its change cannot be undone; empty if it can."""
+        """Return why the old content is not kept, so that the change cannot be undone; empty if it is kept."""
         if before is None or len(before) <= self.max_file_bytes:
             return ""
         return f"The file was {len(before):,} bytes long, more than the limit for undo (undo.maxFileBytes)."
@@ -171,7 +172,7 @@ class Journal:
         If `client`, `path` or `number` is given, changes with another client, path or number are left out. If
         `only_undoable` is true, only changes that have not been undone and are not undos themselves are returned.
         """
-        if not os.path.lexists(self._file):
+        if not os.path.lexists(self._file) or (number is not None and number.bit_length() > INTEGER_BITS):
             return []
         root_clause = " OR ".join(["path = ? OR substr(path, 1, ?) = ?"] * len(roots)) or "0"
         values: list[object] = []
@@ -203,7 +204,7 @@ class Journal:
             return row[0] if row is not None and hashlib.sha256(row[0]).hexdigest() == sha256 else None
 
     def forget(self) -> None:
-        """Delete all records permanently. If the journal is unusable (`JournalError.is_damaged`), remove its files."""
+        """Delete all records and contents. If the journal is unusable (`JournalError.is_damaged`), remove its files."""
         if not os.path.lexists(self._file):
             return
         try:
@@ -256,7 +257,7 @@ class Journal:
             except BaseException as error:
                 with suppress(sqlite3.Error):
                     self._close()
-                # A `TypeError` means that a column has a value of another type, which SQLite permits.
+                # A `TypeError` means that a column has a value of the wrong type, which SQLite permits.
                 if not isinstance(error, sqlite3.Error | OSError | TypeError):
                     raise
                 # The system's own message is not shown, because it may contain paths.
@@ -294,7 +295,20 @@ class Journal:
                 os.close(os.open(self._file, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600))
             for ending in ENDINGS:  # SQLite also reads and writes the files next to the database
                 with suppress(FileNotFoundError):
-                    _make_private(self._file + ending)
+                    info = os.lstat(self._file + ending)
+                    if not stat.S_ISREG(info.st_mode) or info.st_nlink != 1 or not is_ours(info):
+                        raise JournalError(
+                            "The change journal is not a regular file, belongs to another user, or has a second name "
+                            "(a hard link)."
+                        )
+                    if sys.platform != "win32" and info.st_mode & 0o022:
+                        raise JournalError(
+                            "Other users could write to the change journal (run coretools-mcp undo --forget to start "
+                            "a new one).",
+                            is_damaged=True,
+                        )
+                    if sys.platform != "win32" and info.st_mode & 0o077:
+                        os.chmod(self._file + ending, 0o600)
             info = os.lstat(self._file)
             database = sqlite3.connect(
                 self._file, timeout=BUSY_SECONDS, isolation_level=None, check_same_thread=False, cached_statements=32
@@ -331,20 +345,6 @@ class Journal:
                 return
             _delete(database, oldest)
             self._own.discard(oldest)
-
-
-def _make_private(path: str) -> None:
-    """Make a journal file private. Raises a `JournalError` if another user may have written it."""
-    info = os.lstat(path)
-    if not stat.S_ISREG(info.st_mode) or info.st_nlink != 1 or not is_ours(info):
-        raise JournalError(
-            "The change journal is not a regular file, belongs to another user, or has a second name (a hard link)."
-        )
-    if sys.platform != "win32" and info.st_mode & 0o022:
-        reason = "Other users could write to the change journal (run coretools-mcp undo --forget to start a new one)."
-        raise JournalError(reason, is_damaged=True)
-    if sys.platform != "win32" and info.st_mode & 0o077:
-        os.chmod(path, 0o600)
 
 
 def _mark_undone(database: sqlite3.Connection, path: object) -> None:

@@ -30,7 +30,7 @@ from tools.files.text_encodings import decode, encode
 from tools.text.file_names import brief, shown_whole_path
 
 EditMode = Literal["replace", "insert", "delete"]
-MAX_NAMED = 20  # cells listed in an error
+MAX_NAMED = 20  # maximum number of cells listed in an error
 _DONE: Mapping[EditMode, str] = {"replace": "Replaced", "insert": "Inserted", "delete": "Deleted"}
 
 
@@ -119,7 +119,7 @@ def plan_notebook_edit(
         text, has_cleared = _replace_source(notebook, notebook.cells[number], source, cell_type)
         if has_cleared:
             notes.append("The cell's outputs were cleared, because they belong to the old source.")
-    if mode != "replace" and any(name == f"cell-{at}" for at, name in enumerate(names[number:], number)):
+    if mode != "replace" and any(names[at] == f"cell-{at}" for at in range(number + (mode == "delete"), len(names))):
         notes.append("Later cells without an id are now numbered differently; read the notebook again.")
     return NotebookEdit(
         snapshot=snapshot,
@@ -175,7 +175,7 @@ def _lines(source: str, old_source: Any) -> str | list[str]:
 
 
 def _replace_source(notebook: Notebook, part: JsonPart, source: str, cell_type: str) -> tuple[str, bool]:
-    """Return the notebook's text with a cell's source replaced, and whether the cell had outputs."""
+    """Return the notebook's text with a cell's source and type replaced, and whether outputs were cleared."""
     cell = parse_parts(notebook.text, part.start)
     layout, old_cell = layout_of(notebook.text, cell), mapping(part.value)
     is_code = cell_type == "code"
@@ -207,7 +207,7 @@ def _replace_source(notebook: Notebook, part: JsonPart, source: str, cell_type: 
         of_code = ("outputs", "execution_count", "prompt_number", "collapsed", "language")
         dropped_keys = ("level", "attachments") if is_code else ("level", *of_code)
         cell.drop(*(member for member in cell.parts if member.key in dropped_keys))
-    return cell.within(notebook.text), bool(old_cell.get("outputs"))
+    return cell.within(notebook.text), (is_code or changes_type) and bool(old_cell.get("outputs"))
 
 
 def _set_member(cell: Parts, layout: Layout, key: str, value: Any) -> JsonPart:

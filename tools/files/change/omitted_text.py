@@ -64,7 +64,7 @@ def first_omission(new: str, old: str | None, exempt_text: str | None = None, *,
     """Return the first line that is a placeholder for old lines that the new text lacks.
 
     `old` is `None` if the old text must not influence the result. Lines of `exempt_text` (by default, `old`) are never
-    reported. In Markdown files, by their `path`, `#` begins a heading.
+    reported, and neither are Markdown headings if `path` is that of a Markdown file.
     """
     lower_text = new.lower()
     hints = [hint for hint in _HINTS if hint in lower_text]
@@ -111,7 +111,7 @@ def first_omission(new: str, old: str | None, exempt_text: str | None = None, *,
 
 
 def placeholder_error(tool: str, line: str, advice: str) -> InvalidToolParamsError:
-    """Return the error for a `line` from `first_omission`, in quotes, perhaps with the parameter that contains it."""
+    """Return the error for a placeholder. `line` is the quoted line, with or without the name of its parameter."""
     problem = f"the line {line} is a placeholder for omitted text; writing it would delete that text. {advice}"
     return InvalidToolParamsError(tool, problem)
 

@@ -1,7 +1,7 @@
 """Undoes a change: finds it, checks that the file is still as the change left it, and restores the old content.
 
-No other file, folder or repository is ever touched. If the file has been changed again since then, it is left alone,
-and the differences are reported.
+No other file, folder or repository is ever touched. If the file was changed again later, it is left alone, and the
+differences are reported.
 """
 
 from __future__ import annotations
@@ -95,7 +95,7 @@ def find_change(journal: Journal, client: str | None, workspace: Workspace, numb
 def target_of(
     change: JournaledChange, workspace: Workspace, reads: ReadLedger | None, signal: AbortSignal, author: Author | None
 ) -> TargetFile:
-    """Return the file of a change, not following symlinks. Raises a `ToolError` if agents may not see or write it."""
+    """Return the file of a change, without following symlinks. Raises a `ToolError` if agents must not access it."""
     location = workspace.at(change.path)
     workspace.refuse_to_write(location)
     # Agents must not see the old content, but the user can undo the change.
@@ -108,7 +108,7 @@ def target_of(
 def plan_undo(target: TargetFile, change: JournaledChange, journal: Journal, client: str | None) -> ChangeUndo:
     """Plan the undo of a change. Writes nothing. Blocking. Raises a `ToolError` if the change cannot be undone.
 
-    If the file has changed since then, the error is `file_changed_since_read`, with the differences. `client` is the
+    If the file has been changed again, the error is `file_changed_since_read`, with the differences. `client` is the
     caller's name in the journal, or `None` for the user, who sees the changes of all clients.
     """
     location = target.location
@@ -239,6 +239,7 @@ def _time_of(change: JournaledChange) -> str:
 def describe_changes(
     changes: Sequence[JournaledChange], workspace: Workspace, is_own: Callable[[int], bool] = bool
 ) -> list[str]:
+    """Describe each change in one line. Numbers for which `is_own` returns False are marked as another session's."""
     lines: list[str] = []
     for change in changes:
         status = f", undoes {change.undoes}" if change.undoes is not None else ""

@@ -239,7 +239,8 @@ def _decode(location: Location, data: bytes, encoding: str | None, old_string: s
 def apply_edit(haystack: Haystack, match: TextMatch, old: str, new: str) -> tuple[str, tuple[Span, ...]]:
     """Return the whole new text with `new` in place of every match, and the spans of the insertions, in order.
 
-    LF in `new` becomes the ending of the line in which the match begins, or the ending before it if that line has none.
+    LF in `new` becomes the ending of the line in which the match begins or, for a last line without ending, the last
+    ending in the text.
     An empty `new` deletes the matches. If a match consists of whole lines, the ending of the last line is also deleted.
     """
     text, is_exact = haystack.text, match.strategy is Strategy.EXACT
@@ -287,7 +288,7 @@ def _rebuild_lines(raw: str, strategy: Strategy, old: str, new: str, ending: str
     old_lines, new_lines = old.split("\n"), new.split("\n")
     head, tail = _common_ends(old_lines, new_lines)
     indentations = indentation_map(old, raw) if strategy is Strategy.INDENTATION else None
-    if indentations is not None and (count := _count_unindented(old_lines, raw_bodies, new_lines)) is not None:
+    if indentations is not None and (count := _count_kept_lines(old_lines, raw_bodies, new_lines)) is not None:
         return ending.join([*raw_bodies[:count], *new_lines[count:]])
     pieces: list[str] = []
     for number, line in enumerate(new_lines):
@@ -316,8 +317,9 @@ def _common_ends(old: Sequence[str], new: Sequence[str]) -> tuple[int, int]:
 def changed_line(raw: str, old: str, new: str) -> str:
     """Return the new form of a line of the file, where `raw` and `old` differ only in look-alikes.
 
-    What `old` and `new` have in common at either end is taken from the file, except for a new pair of quotation marks
-    of which that would be one half. New text never becomes typographic, because it may be code.
+    The common beginning and end of `old` and `new` are taken from the file. If only one mark of a new pair of quotation
+    marks would come from the file, both are taken from `new`. New text never becomes typographic, because it may be
+    code.
     """
     first, last = _common_ends(old, new)
     characters = list(raw[:first] + new[first : len(new) - last] + raw[len(raw) - last :])
@@ -341,10 +343,11 @@ def _quotation_pairs(text: str, kind: str) -> Iterator[tuple[int, int]]:
     return zip(places[::2], places[1::2], strict=False)
 
 
-def _count_unindented(old: Sequence[str], raw: Sequence[str], new: Sequence[str]) -> int | None:
-    """Return how many leading lines of `new` lack the file's indentation, or `None` if `new` is indented like `old`.
+def _count_kept_lines(old: Sequence[str], raw: Sequence[str], new: Sequence[str]) -> int | None:
+    """Return how many leading lines of `new` to take from the file, or `None` if `new` is indented like `old`.
 
-    The result depends on the leading lines that `old` and `new` have in common, apart from indentation. The first
+    If `new` is indented like the file, the result is 0. If only its first non-blank line is not, the result includes
+    that line. The leading lines that `old` and `new` have in common, apart from indentation, are examined. The first
     different line of `new` is examined too if it is indented like the corresponding line of the file, and if it is
     the first line or its indentation does not occur in `old`. Raises a `ToolError` if `new` has neither indentation.
     """
@@ -360,15 +363,16 @@ def _count_unindented(old: Sequence[str], raw: Sequence[str], new: Sequence[str]
             break
     if all(as_old for as_old, _ in agreements):
         return None
-    unindented_count = 0 if agreements[0][1] else 1
-    if not (agreements[0][0] or agreements[0][1]) or not all(as_raw for _, as_raw in agreements[unindented_count:]):
+    is_first_indented = agreements[0][1]
+    if not any(agreements[0]) or not all(as_raw for _, as_raw in agreements[not is_first_indented :]):
         raise ToolError(
             ToolErrorType.EDIT_NO_OCCURRENCE_FOUND,
             "Nothing was written: old_string has a different indentation in the file, and new_string is indented "
             "neither like the file nor like old_string. Give both with the file's indentation, including the first "
             "line.",
         )
-    return unindented_count
+    first = next(number for number, line in enumerate(new) if line.strip())  # the first examined line
+    return 0 if is_first_indented else first + 1
 
 
 def _reindent(line: str, indentations: dict[str, str]) -> str:
@@ -399,14 +403,14 @@ def _reindent(line: str, indentations: dict[str, str]) -> str:
 
 MAX_LISTED_LINES = 10  # line numbers of matches listed in an error
 MAX_REGION_LINES = 10  # how many lines of the most similar part of the file to show
-MAX_LINE_CHARS = 300  # how many characters of each of these lines to show
+MAX_LINE_CHARS = 300  # how many characters to show of each line in the most similar part
 MAX_SECONDS = 0.5  # maximum time to compare single lines
 MIN_RATIO = 0.5  # minimum similarity of a line that is shown
 MAX_LINES = 300_000  # how many lines of the file to compare
 MAX_CHARS = 4_000_000  # how many characters of the file to search for the likely cause
-_MAX_COMPARED = 200
-_MAX_CANDIDATES = 20
-_MAX_WORDS = 200
+_MAX_COMPARED = 200  # how many characters of each line to compare
+_MAX_CANDIDATES = 20  # how many lines of the file to compare character by character
+_MAX_WORDS = 200  # how many words of `old_string` to search for in the lines of the file
 _WORD = re.compile(r"\w+")
 _MARK = re.compile("<U\\+[0-9A-F]{4,6}>")
 _LINE_PREFIX = re.compile(r"^[ ]*L?\d+(?:\t|\u2192|:[ ]?|[ ]?\|[ ]?)")
@@ -541,8 +545,8 @@ def causes(haystack: Haystack, old: str, new: str) -> Iterator[str]:
             "zero-width characters, or letters with separate accents."
         )
 
-    caseless = ["".join([piece.casefold() for piece in _pieces(haystack, string)]) for string in (text, old_lf)]
-    if contains(*caseless):
+    caseless_texts = ["".join([piece.casefold() for piece in _pieces(haystack, string)]) for string in (text, old_lf)]
+    if contains(*caseless_texts):
         yield "old_string would match if case were ignored."
 
     position = find_text(text, new_lf, 0, haystack.checkpoint) if len(new_lf.strip()) > 1 else -1

@@ -25,7 +25,7 @@ MAX_MATCHES = 200_000
 PIECE_CHARS = 1 << 16  # characters searched per step; in repetitive text, a step takes a few milliseconds
 # Longer text is not compared line by line, because copies of this many characters take up to 100 MB
 MAX_RELAXED_CHARS = 8_000_000
-# The same limit in lines; this many take about 50 MB and half a second
+# Text with more lines is not compared line by line; this many take about 50 MB and half a second
 MAX_RELAXED_LINES = 300_000
 # In GB18030, Shift JIS and Big5, ASCII bytes in this range may be later bytes of a character (0x30 to 0x39 only in
 # GB18030's characters of four bytes)
@@ -153,17 +153,17 @@ def find_match(haystack: Haystack, old: str) -> TextMatch | None:
     haystack.checkpoint()
     for strategy, spans in _searches(haystack, old):
         if spans:
-            text, safe = haystack.text, spans
+            text, safe_spans = haystack.text, spans
             if not haystack.encoding.is_known:
-                # A match after a non-ASCII byte may begin with the second half of a character.
-                safe = [
+                # A match after a non-ASCII byte may begin with a later byte of a character.
+                safe_spans = [
                     span
                     for span in spans
                     if span.start == 0
                     or text[span.start - 1].isascii()
                     or not _FIRST_TRAIL <= text[span.start] <= _LAST_TRAIL
                 ]
-            return TextMatch(strategy, tuple(safe), len(spans) - len(safe))
+            return TextMatch(strategy, tuple(safe_spans), len(spans) - len(safe_spans))
         haystack.checkpoint()
     return None
 
@@ -171,9 +171,9 @@ def find_match(haystack: Haystack, old: str) -> TextMatch | None:
 def _searches(haystack: Haystack, old: str) -> Iterator[tuple[Strategy, list[Span]]]:
     """Yield each strategy's matches, in the fixed order. Each search runs only when its result is requested."""
     text, old_lf = haystack.text, to_lf(old)
-    exact = _occurrences(haystack, text, old)
+    exact_spans = _occurrences(haystack, text, old)
     # A match must not begin or end within a CRLF.
-    edges = ((span, text[span.start - 1 : span.start + 1], text[span.end - 1 : span.end + 1]) for span in exact)
+    edges = ((span, text[span.start - 1 : span.start + 1], text[span.end - 1 : span.end + 1]) for span in exact_spans)
     yield Strategy.EXACT, [span for span, start, end in edges if "\r\n" not in (start, end)]
 
     if not haystack.has_returns:

@@ -1,7 +1,7 @@
 """The only way in which tools change files. Writes the whole content to a new file, and renames it over the old one.
 
-Readers see the old or the new content, never a mixture. Mode, owner and extended attributes are kept; set-id bits are
-dropped. All operations use the descriptor of one open folder, so a changed path cannot redirect them.
+Readers see the old or the new content, never a mixture. Mode, owner and extended attributes are kept, except set-id
+bits and capabilities. All operations use the descriptor of one open folder, so a changed path cannot redirect them.
 """
 
 from __future__ import annotations
@@ -238,7 +238,7 @@ def copy_metadata(temporary: Temporary, folder: Folder, name: str, old_info: os.
         with suppress(OSError):
             inherited_names = os.listxattr(descriptor)
         # Attributes inherited from the folder (a default access control list) could give others access to the file.
-        # Other attributes may be lost, but without its own access control list, too many users could access the file.
+        # Other attributes may be lost, but without the old access control list, too many users could access the file.
         for attribute in inherited_names:
             if attribute not in attributes and attribute not in _LABELS:
                 with nullcontext() if attribute == _ACCESS_LIST else suppress(OSError):
@@ -335,7 +335,7 @@ def replace_file(
     """Write a whole file, and create missing folders above it.
 
     Returns the new file's identity, and how many hard links still have the old content, usually 0. `expected` is the
-    fingerprint of the file that the content is based on, or `None` for a new file. `mode` is the mode of a new file,
+    identity of the file that the content is based on, or `None` for a new file. `mode` is the mode of a new file,
     regardless of the umask. After a `ToolError` (`file_changed_since_read` if the file is not as expected), the old
     content is intact, and no temporary file is left.
     """
@@ -383,7 +383,7 @@ def replace_file(
 
 
 def remove_file(workspace: Workspace, location: Location, expected: FileIdentity) -> None:
-    """Remove a file, but not the folders above it. Raises a `ToolError` if its fingerprint is not `expected`."""
+    """Remove a file, but not the folders above it. Raises a `ToolError` if its identity is not `expected`."""
     name = os.path.basename(location.path)
     try:
         with workspace.folder_to_write_in(location) as folder, lock_folder(folder):

@@ -122,7 +122,7 @@ def list_folder(
     display_path, note = shown_whole_path(location.name), hidden_note(hidden_counts)
     head = [f"Listed {count(total, 'item')} in {display_path}:", "---"]
     if not total:
-        head = [f"Directory {display_path} is empty." if not note else f"Nothing to list in {display_path}."]
+        head = [f"Nothing to list in {display_path}." if present.total else f"Directory {display_path} is empty."]
     text, shown_entries, next_offset = list_page(head, lines, offset, total, "item")
     if note:
         text += ["", f"({note}; file_filtering_options can show ignored entries)"]

@@ -1,4 +1,4 @@
-"""The folder walk that all searches use: what to include, what to leave out, and how to report omissions."""
+"""The folder walk of searches: which files it finds, which it leaves out, and how it reports omissions."""
 
 from __future__ import annotations
 
@@ -19,8 +19,9 @@ from tools.text.file_names import shown_whole_path
 # Folders of third-party code or version control data, which searches skip (as in Qwen Code and Gemini CLI)
 DEFAULT_EXCLUDED_FOLDERS = frozenset({"node_modules", ".git", "bower_components", ".svn", ".hg"})
 CHECK_EVERY = 500  # how many entries of one folder are processed between checks for timeout and cancellation
-# Maximum number of symlinks to folders that one walk follows. A pattern may name many symlinks that form loops
+# Maximum number of symlinks to folders that one walk follows, because a pattern may name symlinks that form loops
 MAX_LINKED = 100
+_TOO_MANY_LINKS = f"PARTIAL RESULT: only {MAX_LINKED} symlinks to folders were followed."
 MAX_REFUSALS = 3  # maximum number of skipped folders for which the result gives the reason
 
 
@@ -131,8 +132,9 @@ class Walk:
                 if (target.path, target_selection) in seen:
                     continue
                 if len(seen) > MAX_LINKED:
-                    self.refusals.append(f"PARTIAL RESULT: only {MAX_LINKED} symlinks to folders were followed.")
-                    return
+                    if _TOO_MANY_LINKS not in self.refusals:
+                        self.refusals.append(_TOO_MANY_LINKS)
+                    break
                 seen.add((target.path, target_selection))
                 pending.append((target, target_selection))
             self._link_targets.clear()

@@ -1,4 +1,4 @@
-"""`glob`: compiles patterns, also those of other tools, into matchers that a walk applies folder by folder.
+"""`glob`: compiles its patterns, and those of other tools, into matchers that a walk applies folder by folder.
 
 Supports `*`, `?`, `[...]`, `{a,b}`, `{1..3}`, `**`, and the alternatives `@(a|b)` and `?(a|b)`. If a pattern begins
 with an existing path, that part is taken literally, so `app/[id]/(group)/page.tsx` finds the file with this path.
@@ -26,7 +26,7 @@ from tools.text.file_names import brief, one_line, sendable_name, shown_path, sh
 from tools.text.look_alikes import visible_form
 
 MAX_ALTERNATIVES = 256  # maximum number of patterns that braces may expand to
-# Maximum total length of these patterns: eight of the longest patterns, or 128 characters for each of 256 patterns
+# Maximum total length of the expanded patterns: eight of maximum length, or 128 characters for each of 256
 MAX_EXPANDED_CHARS = 32_768
 _BRACE = re.compile(r"\\.|[{},]", re.DOTALL)  # braces and commas, and escaped characters
 _RANGE = re.compile(r"(-?\d{1,6})\.\.(-?\d{1,6})|([A-Za-z])\.\.([A-Za-z])")
@@ -37,7 +37,7 @@ class PatternRefusedError(ValueError):
 
 
 def expand_braces(pattern: str) -> list[str]:
-    """Expand `{a,b}` and `{1..3}`; other braces are literal. `PatternRefusedError` if the result is too large."""
+    """Expand `{a,b}` and `{1..3}`. Other braces stay literal. A too large result raises a `PatternRefusedError`."""
     # Positions of special braces and commas. A range is recorded at the position of its opening brace.
     marks: dict[int, str | re.Match[str]] = {}
     open_braces: list[tuple[int, list[int]]] = []
@@ -57,7 +57,7 @@ def expand_braces(pattern: str) -> list[str]:
             case _:
                 pass
 
-    # For the whole pattern and each open pair of braces: the finished choices, and the current choice so far
+    # For the whole pattern and each open pair of braces: the finished choices, and the expansions of the current one
     groups: list[tuple[list[str], list[str]]] = [([], [""])]
 
     def append(ends: Sequence[str]) -> None:
@@ -251,10 +251,10 @@ def compile_patterns(
         if literal_parts(pattern_parts) == len(pattern_parts):
             expansions = [(pattern_parts, len(pattern_parts))]
         else:
-            unknown = _UNKNOWN_EXTENDED.search(pattern)
-            if unknown:
+            unknown_match = _UNKNOWN_EXTENDED.search(pattern)
+            if unknown_match:
                 raise PatternRefusedError(
-                    f"'{unknown.group()}' is not supported; list alternatives in braces, like {{a,b}}"
+                    f"'{unknown_match.group()}' is not supported; list alternatives in braces, like {{a,b}}"
                 )
             part_lists = map(_parts, expand_braces(_EXTENDED.sub(braces_of, pattern)))
             expansions = [(parts, literal_parts(parts)) for parts in part_lists]
@@ -430,8 +430,8 @@ def find_files(
     literal_names = frozenset[str]().union(*(path_pattern.literals for path_pattern in patterns))
     walk.filters = replace(walk.filters, folders=excluded_folders(starts, literal_names))
     roots = [start.path for start in starts]
-    recent: list[tuple[float, str]] = []
-    older: list[str] = []
+    recent_files: list[tuple[float, str]] = []
+    older_files: list[str] = []
     try:
         for start, path_pattern in zip(starts, patterns, strict=True):
             for folder, selection in walk.through_links(start, path_pattern.start):
@@ -446,13 +446,13 @@ def find_files(
                     ):
                         continue
                     if info.st_mtime > recent_since:
-                        recent.append((-info.st_mtime, file_path))
+                        recent_files.append((-info.st_mtime, file_path))
                     else:
-                        older.append(file_path)
+                        older_files.append(file_path)
     except OSError as error:
         raise explain(error, starts[0].shown, ToolErrorType.GLOB_EXECUTION_ERROR) from None
     # A symlink's target may also have been found directly.
-    files = list(dict.fromkeys([file_path for _, file_path in sorted(recent)] + sorted(older)))
+    files = list(dict.fromkeys([file_path for _, file_path in sorted(recent_files)] + sorted(older_files)))
 
     total, shown_pattern = len(files), one_line(pattern)
     location_text = "in the workspace directory" if len(starts) == 1 else f"across {len(starts)} workspace directories"

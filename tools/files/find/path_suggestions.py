@@ -1,14 +1,14 @@
 """Suggests paths: completions of a path that is being typed, and existing paths in place of a missing one.
 
-A path that is being typed is completed with entries of one folder, which alone is listed, or with files anywhere inside
-it whose names contain a few characters.
+A path that is being typed is completed with the entries of one folder whose names begin with the typed text, or with
+files anywhere inside that folder whose names contain the typed text.
 
 For a missing path, existing paths that look the same, or that differ only in extra text such as quotes, are suggested.
 If there are none, files with similar names are searched for in the deepest existing folder of the missing path, then in
 the root, except for ignored entries, excluded folders and nested roots. Paths that are forbidden, hidden from agents or
 outside the workspace are never suggested.
 
-When the time for one of these is up, the paths found so far are returned.
+When the time for a completion or a search is up, the paths found so far are returned.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ def quoted_path(path: str) -> str:
 
 def _scan(line: str) -> Iterator[TypedPath]:
     """Yield every path, and an empty path after a final separator."""
-    quotable = _PIECE if os.sep != "\\" else _PIECE_WITHOUT_ESCAPES
+    piece_pattern = _PIECE if os.sep != "\\" else _PIECE_WITHOUT_ESCAPES
     position = _after_separators(line, 0)
     while position < len(line):
         start, has_at = position, line[position] == "@"
@@ -82,7 +82,7 @@ def _scan(line: str) -> Iterator[TypedPath]:
             texts.append(single["open"] if is_open else single["quoted"])
             position = single.end()
         else:
-            while (match := quotable.match(line, position)) is not None:
+            while (match := piece_pattern.match(line, position)) is not None:
                 texts.append(match[match.lastgroup or 0])
                 is_open = match.lastgroup == "open"
                 position = match.end()
@@ -99,7 +99,7 @@ def _after_separators(line: str, position: int) -> int:
 
 LIST_SECONDS = 1.0  # time to examine one folder, while a person waits between keystrokes
 BELOW_SECONDS = 0.2  # time for a search of all files inside a folder; enough for about ten thousand files
-MAX_BELOW = 1_000  # number of files after which such a search stops; the best of these files are returned
+MAX_BELOW = 1_000  # number of matching files after which a search inside a folder stops
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,8 +130,10 @@ def entries_that_start_with(
     scope = scope_of(workspace, folder, git=workspace.respect_git_ignore, agent=workspace.respect_agent_ignore)
     prefix, names, is_partial = start.casefold(), list[str](), False
     kinds = (entries.files, PathKind.FILE), (entries.folders, PathKind.FOLDER), (entries.links, PathKind.LINK)
-    matching = [(name, kind) for kind_names, kind in kinds for name in kind_names if name.casefold().startswith(prefix)]
-    for number, (name, kind) in enumerate(matching):
+    matching_entries = [
+        (name, kind) for kind_names, kind in kinds for name in kind_names if name.casefold().startswith(prefix)
+    ]
+    for number, (name, kind) in enumerate(matching_entries):
         if (kind is PathKind.LINK or number % CHECK_EVERY == 0) and deadline.check():
             is_partial = True
             break
@@ -154,7 +156,10 @@ class _NameContains(Everything):
 
 
 def files_containing(workspace: Workspace, folder: Location, text: str, limit: int, signal: AbortSignal) -> Candidates:
-    """Return files in a folder whose base names contain `text` in any case: first at the beginning, then by depth."""
+    """Return files anywhere inside a folder whose base names contain `text` in any case.
+
+    Files whose names begin with `text` come first. Within both groups, less nested files come first.
+    """
     filters = Filters(git=workspace.respect_git_ignore, agent=workspace.respect_agent_ignore)
     walk = Walk(workspace, filters, Deadline(signal, BELOW_SECONDS))
     paths, folded_text = list[str](), text.casefold()
@@ -243,7 +248,7 @@ def likely_locations(workspace: Workspace, location: Location, *, is_new: bool =
         if workspace.kind_of(target) is not None and not is_hidden_target(workspace, target, agent=True):
             return [target]
     # Reads accept a unique look-alike without asking, so this matters only for changes, or if there are several.
-    look_alikes = [workspace.at(path) for path in workspace.look_alikes(location.path)[:MAX_PROPOSED]]
+    look_alikes = [workspace.at(path) for _, path in workspace.look_alikes(location.path)[:MAX_PROPOSED]]
     return [look_alike for look_alike in look_alikes if not is_hidden_target(workspace, look_alike, agent=True)]
 
 
@@ -263,9 +268,9 @@ def _similar_paths(workspace: Workspace, location: Location, deadline: Deadline,
 
     If there are none and the folder is missing too, find folders with names similar to the missing folder's name.
     """
-    absent, parent = location.path, os.path.dirname(location.path)
+    missing_path, parent = location.path, os.path.dirname(location.path)
     while contains(location.root, parent) and workspace.kind_of(workspace.at(parent)) is not PathKind.FOLDER:
-        absent, parent = parent, os.path.dirname(parent)
+        missing_path, parent = parent, os.path.dirname(parent)
     if not contains(location.root, parent) or deadline.check():
         return []
     root = workspace.at(location.root)
@@ -295,8 +300,8 @@ def _similar_paths(workspace: Workspace, location: Location, deadline: Deadline,
     except (OSError, ToolError) as error:
         if isinstance(error, ToolError) and error.code is ToolErrorType.CANCELLED:
             raise
-    if not ranking.best and absent != location.path:
-        return _similar_paths(workspace, workspace.at(absent), deadline, True)
+    if not ranking.best and missing_path != location.path:
+        return _similar_paths(workspace, workspace.at(missing_path), deadline, True)
     return [workspace.below(root, path) for path in ranking.best]
 
 
@@ -319,7 +324,7 @@ class _Ranking:
         likeness = self._likeness[name]
         if likeness < MIN_LIKENESS:
             return
-        # The wanted folder is best. Next come folders whose path ends with the wanted folder's, or is the end of it.
+        # The wanted folder is best. Next come folders whose path ends with the wanted path, or vice versa.
         long, short = sorted((f"/{folder}", f"/{self._folder}" if self._folder else ""), key=len, reverse=True)
         if folder == self._folder:
             likeness += 0.3

@@ -19,14 +19,14 @@ from tools.files.text_encodings import UTF_8, count_lines, eol_style, marked_enc
 from tools.files.workspace import Location, ReadLedger, SeenFile, Workspace, explain
 from tools.text.file_names import exact_path
 
-HASHED_BYTES = 8_000_000  # smaller files are read in full, so that their digest and encoding are known
+HASHED_BYTES = 8_000_000  # files up to this size are read in full, so that their digest and encoding are known
 # UTF-16 and UTF-32 are converted in memory before counting lines; larger files in these encodings are refused
 MAX_WIDE_BYTES = 64_000_000
 EMPTY = "[The file is empty.]"
 
 
 def read_beginning(file: OpenedFile, location: Location) -> tuple[FileType, bytes]:
-    """Return the type of a file and its first `HEAD_BYTES` bytes, before deciding whether to read all of it."""
+    """Return the type of a file and its first `HEAD_BYTES` bytes, which decide how `read` reads the file."""
     try:
         head = file.head(HEAD_BYTES)
     except OSError as error:
@@ -65,8 +65,7 @@ def read_path(
         raise
     with file:
         file_type, head = read_beginning(file, location)
-        page_range = Pages.parse(pages) if pages else ALL_PAGES
-        reading = read(file, location, file_type, head, request, media, pages=page_range)
+        reading = read(file, location, file_type, head, request, media, pages=Pages.parse(pages))
     if reads is not None:
         reads.record(location.path, SeenFile(identity_of(file.info), reading.sha256), reading.content)
     notes: list[str] = []

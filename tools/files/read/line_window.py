@@ -1,4 +1,4 @@
-"""Selects lines of a file for the model, with a header that mentions any lines left out."""
+"""Selects lines of a file for the model, and adds a header if anything is left out or replaced."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ class Source:
         return cls(BytesIO(data), len(data))
 
     def read_at(self, position: int, length: int) -> bytes:
-        """Return `length` bytes, or fewer at the end. One unbuffered read may return fewer, so it may be repeated."""
+        """Return `length` bytes, or fewer at the end. One unbuffered read may return fewer, so reads are repeated."""
         self._stream.seek(position + self._bom_length)
         data = self._stream.read(length)
         while len(data) < length and (block := self._stream.read(length - len(data))):
@@ -66,18 +66,18 @@ class Source:
         end = self.size
         if self.read_at(end - 1, 1) == self.separator:
             end -= 1
-        missing = lines
+        missing_lines = lines
         while end > 0:
             signal.raise_if_aborted()
             start = max(0, end - BLOCK)
             block = self.read_at(start, end - start)
             endings = block.count(self.separator)
-            if endings >= missing:
-                return start + len(block.rsplit(self.separator, missing)[0]) + 1
-            missing -= endings
+            if endings >= missing_lines:
+                return start + len(block.rsplit(self.separator, missing_lines)[0]) + 1
+            missing_lines -= endings
             end = start
             if self.size - end >= SOUGHT_BYTES:
-                progress = f"lines that start within that distance: {lines - missing:,}"
+                progress = f"lines that start within that distance: {lines - missing_lines:,}"
                 raise _too_far(f"line {lines:,} from the end", "the end of the file", progress)
         return 0
 
@@ -118,7 +118,7 @@ class LineIndex:
         return LineIndex(counts, running_total + (last not in (b"", source.separator)) if is_complete else None)
 
     def position_of(self, line: int, source: Source) -> int | None:
-        """Return where a line begins, or `None` past the end. `file_too_large` if it is past the counted lines."""
+        """Return where a line begins, or `None` past the end. Raises `file_too_large` past the counted lines."""
         if line == 0:
             return 0
         if self.ending_count < line:
@@ -157,7 +157,7 @@ class CharRange:
 
     @classmethod
     def parse(cls, text: str) -> Self:
-        """Parse `2000-4000` or `2000-`. Raises a `ValueError` for anything else."""
+        """Parse `2000-4000`, or `2000-` or `2000` for the rest of the line. Raises a `ValueError` for other text."""
         match = _CHAR_RANGE.fullmatch(text)
         if match is None:
             raise ValueError
@@ -372,8 +372,8 @@ class _Lines:
 class Reading:
     """The result of one read. Treat it as immutable; a frozen class would triple the cost of creating one."""
 
-    # The content for the model, never empty. Text is a single `TextPart`: a header if something was left out, and the
-    # unchanged lines of the file.
+    # The content for the model, never empty. Text is one `TextPart`: a header if something was left out, and the
+    # unchanged lines of the file. Notes may follow as further parts.
     parts: tuple[Part, ...]
     kind: FileKind  # how the file is shown
     # Number of the first line shown, from 1; 0 if none is shown (empty files, media). If the file is too large to count
@@ -382,7 +382,7 @@ class Reading:
     end: int = 0  # number of the last line shown, counted like `start`
     # Lines in the file, or `None` if unknown or not text. A final line ending does not start another line.
     total: int | None = None
-    truncated: bool = False  # whether lines after `end` were left out; continue with `next_offset`
+    truncated: bool = False  # whether something after the shown part was left out; see `next_offset` and `next_char`
     shortened: bool = False  # whether at least one line was truncated at `Limits.line_chars`
     chars: int = 0  # number of characters of the file's text in `parts`, without the header; 0 for media
     # Name of the encoding, `unknown-8bit` if unknown, `None` for media and binary files
@@ -404,7 +404,7 @@ def reading_of(lines: LineWindow, encoding: Encoding, limits: Limits, notes: Seq
     is_known = lines.is_decodable and encoding.is_known
     start = (lines.first + 1 if lines.first >= 0 else lines.first) if lines.count else 0
     end = start + lines.count - 1 if lines.count else 0
-    following = None if lines.reaches_end or lines.part is not None else lines.first + lines.count
+    next_offset = None if lines.reaches_end or lines.part is not None else lines.first + lines.count
     next_char, cut = None, lines.first_truncated
     header: list[str] = []
     text = lines.text.replace("\0", NUL_MARK)
@@ -428,8 +428,8 @@ def reading_of(lines: LineWindow, encoding: Encoding, limits: Limits, notes: Seq
             header.append(f"Showing lines {start} to {end}, counted from the end (-1 is the last line).")
         elif start > 1 or not lines.reaches_end or cut is not None or not is_known or text != lines.text:
             header.append(f"Showing lines {start}-{end} of {total} total lines.")
-        if following is not None:
-            header.append(f"To read more, continue with offset={following}.")
+        if next_offset is not None:
+            header.append(f"To read more, continue with offset={next_offset}.")
         if cut is not None:
             line_chars = min(limits.line_chars, limits.read_chars)
             header.append(
@@ -440,8 +440,8 @@ def reading_of(lines: LineWindow, encoding: Encoding, limits: Limits, notes: Seq
             header.append(f"NUL characters are shown as {NUL_MARK}.")
         if not is_known:
             header.append(
-                "The file is not UTF-8, and has no UTF-16 or UTF-32 byte order mark: bytes that could not be "
-                f"decoded are shown as {REPLACEMENT}."
+                "The file is neither valid UTF-8, nor valid UTF-16 or UTF-32 with a byte order mark: bytes that could "
+                f"not be decoded are shown as {REPLACEMENT}."
             )
         header += notes
         text = f"{' '.join(header)}\n\n---\n\n{text}" if header else text
@@ -451,11 +451,11 @@ def reading_of(lines: LineWindow, encoding: Encoding, limits: Limits, notes: Seq
         start=start,
         end=end,
         total=lines.total,
-        truncated=following is not None or next_char is not None,
+        truncated=next_offset is not None or next_char is not None,
         shortened=cut is not None,
         chars=lines.chars,
         encoding=encoding.name if is_known else UNKNOWN.name,
         eol=eol_style(lines.text),
-        next_offset=following,
+        next_offset=next_offset,
         next_char=next_char,
     )

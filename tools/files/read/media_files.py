@@ -101,9 +101,20 @@ def detect(head: bytes, path: str) -> FileType:
     if head[:1] in _BLANKS and _PDF_HEADER.match(head.lstrip(_BLANKS)):
         return PDF
     if marked_encoding(head) is None:
+        mime_type = None
         # Most files begin with no signature of a media format, so the signatures need not be compared one by one.
-        is_signed = head.startswith(_BEGINNINGS) or head[4:8] == _ISO_MARK
-        mime_type = _mime_type_of_signature(head, suffix) if is_signed else None
+        if head.startswith(_BEGINNINGS) or head[4:8] == _ISO_MARK:
+            mime_type = next((mime for signature, mime in _SIGNATURES if head.startswith(signature)), None)
+            if head.startswith(_OGG):
+                mime_type = "video/ogg" if suffix == ".ogv" else "audio/ogg"
+            elif head.startswith(_ID3) and looks_binary(head):
+                mime_type = "audio/mpeg"
+            elif mime_type is None and head[4:8] == _ISO_MARK:
+                mime_type = _ISO_BRANDS.get(head[8:12], "video/mp4")
+            elif head.startswith(_MATROSKA):
+                mime_type = "video/webm" if b"webm" in head[:64] else "video/x-matroska"
+            elif mime_type is None:
+                mime_type = _CONTAINERS.get((head[:4], head[8:12]))
         if mime_type is None:
             is_binary = looks_binary(head) or (suffix in _BINARY_SUFFIXES and not is_utf8(head))
             # A file of another format may contain a PDF header.
@@ -117,21 +128,6 @@ def detect(head: bytes, path: str) -> FileType:
         if mime_type is not None:
             return PDF if mime_type == PDF.mime_type else FileType(FileKind(mime_type.partition("/")[0]), mime_type)
     return _TEXT_TYPE_BY_SUFFIX.get(suffix, TEXT)
-
-
-def _mime_type_of_signature(head: bytes, suffix: str) -> str | None:
-    mime_type = next((mime for signature, mime in _SIGNATURES if head.startswith(signature)), None)
-    if mime_type is not None:
-        return mime_type
-    if head.startswith(_OGG):
-        return "video/ogg" if suffix == ".ogv" else "audio/ogg"
-    if head.startswith(_ID3) and looks_binary(head):
-        return "audio/mpeg"
-    if head[4:8] == _ISO_MARK:
-        return _ISO_BRANDS.get(head[8:12], "video/mp4")
-    if head.startswith(_MATROSKA):
-        return "video/webm" if b"webm" in head[:64] else "video/x-matroska"
-    return _CONTAINERS.get((head[:4], head[8:12]))
 
 
 # The image properties that model APIs check. Only types that every API accepts are examined.
@@ -155,16 +151,6 @@ class Image:
             return "part of the image is missing or damaged"
         too_long = max(self.width, self.height) > MAX_PIXELS
         return f"models accept at most {MAX_PIXELS:,} pixels per side" if too_long else ""
-
-
-def measure(data: bytes, mime_type: str) -> Image:
-    """Examine an image. `data` may be only its beginning."""
-    image = Image(mime_type)
-    reader = _READERS.get(mime_type)
-    if reader is not None:
-        with suppress(struct.error, IndexError, ValueError):  # the data ends too early
-            reader(data, image)
-    return image
 
 
 def _png(data: bytes, image: Image) -> None:
@@ -228,7 +214,10 @@ def media_parts(
     problem = "" if size <= MAX_INLINE_BYTES else "too large to be sent inline"
     if file_type.kind is FileKind.IMAGE:
         data = file.head(HEAD_BYTES) if problem else file.whole(signal)
-        image = measure(data, file_type.mime_type)
+        image = Image(file_type.mime_type)
+        if (reader := _READERS.get(image.mime_type)) is not None:
+            with suppress(struct.error, IndexError, ValueError):  # the data ends too early
+                reader(data, image)
         pixels = f"{image.width:,} x {image.height:,} pixels" if image.width and image.height else ""
         problem = problem or image.rejection_reason
     details = ", ".join(filter(None, (file_type.mime_type, f"{size:,} bytes", pixels)))

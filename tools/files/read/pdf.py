@@ -197,7 +197,7 @@ def extract(
 
 @contextmanager
 def _reserved_slot(name: str, signal: AbortSignal) -> Generator[None]:
-    """Occupy a slot, and wait for it first. Only a few calls may wait, because each occupies a thread."""
+    """Wait for a slot, and occupy it. Only a few calls may wait, because each of them occupies a thread."""
     if not _running.acquire(blocking=False):
         busy_error = ToolError(
             ToolErrorType.READ_CONTENT_FAILURE,

@@ -91,6 +91,8 @@ class FileSelection:
             for entry in entries:
                 if walk.is_out_of_time():
                     break
+                if entry in found_entries and os.path.isabs(entry):
+                    continue  # found from another root
                 location = self._add_existing(root.path, entry)
                 if location is None:
                     found_entries.add(entry)
@@ -152,7 +154,7 @@ class FileSelection:
         return None
 
     def _search(self, start: Location, wanted_files: Selection, literal_names: Iterable[str] = ()) -> None:
-        """Add the wanted files in a folder tree. `literal_names` are searched even if they are excluded by default."""
+        """Add the wanted files in a folder tree. Folders in `literal_names` are not excluded by default."""
         walk, folder_names = self._walk, start.relative.split("/") if start.path != start.root else []
         folders = EXCLUDED_FOLDERS if self._use_defaults else frozenset[str]()
         walk.filters = replace(walk.filters, folders=folders.difference(folder_names, literal_names))
@@ -217,7 +219,7 @@ class Batch:
     timed_out: bool = False
     _chars: int = 0
     _media_bytes: int = 0
-    _pdf_seconds: float = MAX_PDF_SECONDS
+    _pdf_seconds: float = MAX_PDF_SECONDS  # what is left of the time that all PDF files share
     _parent: str = ""
     _folder: Folder | None = None
 
@@ -269,13 +271,17 @@ class Batch:
                 if not (candidate.named_location or has_entry):
                     self.skipped.append((path, f"{kind.value} file; name it, or its extension, to read it"))
                     return
-                if self._media_bytes + file.info.st_size > MAX_MEDIA_BYTES or self._pdf_seconds <= 0:
+                if kind is FileKind.PDF and self._pdf_seconds <= 0:
+                    self.skipped.append(
+                        (path, "PDF file; earlier PDF files took all the time. Use read_file for this one")
+                    )
+                    return
+                if self._media_bytes + file.info.st_size > MAX_MEDIA_BYTES:
                     self.unread_files.append(candidate)
                     return
             start_time = time.monotonic()
             reading = read(file, location, file_type, head, request, self.media, pdf_seconds=self._pdf_seconds)
-            if kind not in TEXT_KINDS:
-                # PDF files share one time budget.
+            if kind is FileKind.PDF:
                 self._pdf_seconds -= time.monotonic() - start_time
         self.read_paths.append(location.name)
         if reading.is_text:
@@ -292,7 +298,7 @@ class Batch:
             self.reads.record(location.path, SeenFile(identity_of(file.info), reading.sha256), reading.content)
 
     def _open(self, location: Location) -> OpenedFile:
-        """Open a file; if the one before was in the same folder, through that folder: faster, and just as safe."""
+        """Open a file. Consecutive files of a folder are opened through its descriptor: faster, and just as safe."""
         parent, _, name = location.path.rpartition(os.sep)
         if parent != self._parent:
             self._leave_folder()
@@ -406,16 +412,16 @@ def _list_of(lines: Iterable[str], total: int) -> list[str]:
 
 
 def _fitting(lines: Iterable[str]) -> list[str]:
-    fitting: list[str] = []
+    fitting_lines: list[str] = []
     room = MAX_LISTED_CHARS
     for line in islice(lines, MAX_LISTED):
         room -= len(line)
         if room < 0:
             break
-        fitting.append(line)
-    return fitting
+        fitting_lines.append(line)
+    return fitting_lines
 
 
 def _reasons(entries: Sequence[tuple[str, str]], limit: int) -> list[tuple[str, str]]:
-    """Return the first skipped entries with their reasons, each truncated to a reasonable length."""
+    """Return the first skipped entries with their reasons, each truncated to `MAX_REASON_CHARS`."""
     return [(shown_path(path), reason[:MAX_REASON_CHARS]) for path, reason in entries[:limit]]

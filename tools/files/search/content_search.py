@@ -57,6 +57,7 @@ from tools.text.file_names import brief, shown_whole_path
 MAX_PATTERN_CHARS = 10_000  # longer than any real pattern, but short enough for the command line of every system
 # Matches names in a glob that ripgrep interprets in the same way as this server: literal text and single stars
 _PLAIN_NAME = re.compile(r"[\w.+@=~-]*(?:\*[\w.+@=~-]+)*\*?", re.ASCII)
+_DASHES_AND_STARS = re.compile(r"[-*]+")
 
 
 def check_pattern(parameter: str, pattern: str) -> None:
@@ -105,10 +106,11 @@ def search_contents(workspace: Workspace, query: ContentQuery, limits: Limits, d
             literal_names = pattern.literals
             # The names that the filter can match are passed to ripgrep as a file type. Unlike ripgrep's globs, a file
             # type never unhides ignored files, but it matches only names. This server's own matcher handles paths, and
-            # syntax that ripgrep may interpret differently.
+            # syntax that ripgrep may interpret differently. It also accepts look-alikes of a dash, so ripgrep gets `*`.
             names = {path.rpartition("/")[2] for path in expand_braces(query.glob)}
             if all(name and _PLAIN_NAME.fullmatch(name) for name in names):
-                type_options = [*(f"--type-add=wanted:{name}" for name in sorted(names)), "--type=wanted"]
+                wider_names = sorted({_DASHES_AND_STARS.sub("*", name) for name in names})
+                type_options = [*(f"--type-add=wanted:{name}" for name in wider_names), "--type=wanted"]
     folders = frozenset({".git"}) if query.no_ignore else DEFAULT_EXCLUDED_FOLDERS
     filters = Filters(
         git=workspace.respect_git_ignore and not query.no_ignore,
@@ -118,9 +120,9 @@ def search_contents(workspace: Workspace, query: ContentQuery, limits: Limits, d
     main = Query(query.pattern, query.fixed_strings, query.ignore_case)
     exclude = None if query.exclude is None else Query(query.exclude, fixed=False, ignore_case=query.ignore_case)
     report = MatchReport(workspace, query, limits, deadline, starts)
-    max_lines, rg, excluding = report.most_per_file, Ripgrep(program, deadline), Ripgrep(program, deadline)
+    max_lines, rg, second_rg = report.most_per_file, Ripgrep(program, deadline), Ripgrep(program, deadline)
     search = ContentSearch(
-        workspace, filters, starts, is_file, selection, type_options, main, exclude, max_lines, rg, excluding
+        workspace, filters, starts, is_file, selection, type_options, main, exclude, max_lines, rg, second_rg
     )
     if position is not None and not is_file:
         search.follow_links(position, Walk(workspace, filters, deadline))
@@ -135,7 +137,7 @@ def search_contents(workspace: Workspace, query: ContentQuery, limits: Limits, d
         if not hint and not error.query.fixed:
             hint = "To search for it as literal text, set fixed_strings to true."
         raise _unusable(name, error.query.pattern, f"ripgrep reports: {error}. {hint}".rstrip()) from None
-    searched_count, timed_out = rg.searched_count, rg.timed_out or excluding.timed_out
+    searched_count, timed_out = rg.searched_count, rg.timed_out or second_rg.timed_out
     is_text = True
     if is_file and not report.matches:
         with workspace.open_file(starts[0]) as file:
@@ -159,7 +161,7 @@ MAX_READ_BYTES = 1 << 17
 
 @dataclass(slots=True)
 class ContentSearch:
-    """Searches folders and files one by one. ripgrep receives the part of the query that it supports."""
+    """Searches folders one after another, or a file. ripgrep receives the part of the query that it supports."""
 
     workspace: Workspace
     filters: Filters
@@ -171,7 +173,7 @@ class ContentSearch:
     exclude: Query | None  # lines that also match it are dropped
     lines_per_file: int  # maximum number of matching lines needed per file
     ripgrep: Ripgrep
-    excluding: Ripgrep  # searches for the lines to exclude, and searches decoded files
+    second_rg: Ripgrep  # finds the lines to exclude, and searches decoded files
     huge: int = 0  # number of files that the call names but that are too large to search
     undecoded_count: int = 0  # number of files that are too large to decode
     # Files that match only in an encoding that is not used to show them, each with that encoding
@@ -192,8 +194,8 @@ class ContentSearch:
         self._link_targets, self.refusals = targets, walk.refusals
 
     def matches(self) -> Generator[tuple[Location, LineMatch]]:
-        """Yield the folder and first matching lines of each file. `RefusedQueryError` for an unusable pattern."""
-        if self.exclude is not None and (reason := self.excluding.refusal(self.exclude)):
+        """Yield the folder and first matching lines of each file. Raises a `RefusedQueryError` for a bad pattern."""
+        if self.exclude is not None and (reason := self.second_rg.refusal(self.exclude)):
             raise RefusedQueryError(self.exclude, reason)
         seen: set[str] = set()
         for folder, paths, visible in self._search_targets():
@@ -206,12 +208,16 @@ class ContentSearch:
                         seen.add(path)
 
     def count_files(self) -> int:
-        number = 0
+        number, linked_paths = 0, set[str]()
         for folder, paths, visible in self._search_targets():
             assert visible is not None  # noqa: S101 - always set for folders
             with closing(self.ripgrep.files(folder.path, paths, *visible.options)) as files:
-                number += sum(map(visible.contains, files))
-        return number
+                for path in filter(visible.contains, files):
+                    if self._link_targets:  # the target of a symlink may also be searched directly
+                        linked_paths.add(os.path.join(folder.path, path))
+                    else:
+                        number += 1
+        return number + len(linked_paths)
 
     def notes(self, *, is_text: bool) -> list[str]:
         """Return what was not searched or is not shown. `is_text` is false if the named file is not text."""
@@ -229,7 +235,7 @@ class ContentSearch:
                 "Files that match only in an encoding that read_file does not use for them are not shown: "
                 f"{', '.join(files)}" + (f" and {more} more" if more else "")
             )
-        notes += [] if is_text else ["This file was not searched as text: it is binary or UTF-32"]
+        notes += [] if is_text else ["This file was not searched as text: it is binary, UTF-32, or large UTF-16"]
         notes += ["Some files or folders could not be read."] if self.ripgrep.has_unreadable else []
         return notes
 
@@ -267,13 +273,13 @@ class ContentSearch:
                         yield from self._search_decoded(folder, [match.path])
                 return
             options = visible.options if visible else ()
-            with closing(self.excluding.files(folder.path, paths, *options, not_utf_8=True)) as candidates:
-                legacy = {path for path in candidates if visible is None or visible.contains(path)}
-            sizes = {path: self.workspace.size_of(self.workspace.below(folder, path)) or 0 for path in legacy}
-            small = {path for path, size in sizes.items() if size <= MAX_DECODED_BYTES}
-            self.undecoded_count += len(sizes) - len(small)
-            as_bytes = (match for match in matches if match.path not in small)
-            as_text = self._search_decoded(folder, sorted(small, key=_by_names))
+            with closing(self.second_rg.files(folder.path, paths, *options, not_utf_8=True)) as candidates:
+                legacy_paths = {path for path in candidates if visible is None or visible.contains(path)}
+            sizes = {path: self.workspace.size_of(self.workspace.below(folder, path)) or 0 for path in legacy_paths}
+            small_paths = {path for path, size in sizes.items() if size <= MAX_DECODED_BYTES}
+            self.undecoded_count += len(sizes) - len(small_paths)
+            as_bytes = (match for match in matches if match.path not in small_paths)
+            as_text = self._search_decoded(folder, sorted(small_paths, key=_by_names))
             yield from heapq.merge(as_bytes, as_text, key=lambda match: _by_names(match.path))
 
     def _sorted_matches(self, folder: Location, visible: VisibleFiles, option: str) -> Generator[LineMatch]:
@@ -299,27 +305,27 @@ class ContentSearch:
         while batch := list(islice(matches, EXCLUDED_AT_ONCE)):
             match_by_path = {match.path: match for match in batch}
             option = f"--max-count={MAX_LINES_OF_FILE}"
-            with closing(self.excluding.matches(exclude, folder.path, list(match_by_path), option)) as exclude_matches:
+            with closing(self.second_rg.matches(exclude, folder.path, list(match_by_path), option)) as exclude_matches:
                 for exclude_match in (match for match in exclude_matches if match.path in match_by_path):
-                    match, excluded = match_by_path[exclude_match.path], frozenset(exclude_match.lines)
-                    match_by_path[exclude_match.path] = match.only(len(match.lines), without=excluded)
-            if self.excluding.timed_out:
+                    match, excluded_lines = match_by_path[exclude_match.path], frozenset(exclude_match.lines)
+                    match_by_path[exclude_match.path] = match.only(len(match.lines), without=excluded_lines)
+            if self.second_rg.timed_out:
                 return  # the excluded lines are unknown
             yield from (match for match in match_by_path.values() if match.lines)
 
     def _search_decoded(self, folder: Location, paths: Iterable[str]) -> Generator[LineMatch]:
         """Yield the files whose decoded text matches, in the order of `paths`, which are relative to the folder.
 
-        Files are decoded on demand until ripgrep's time is up. Files that match only in an unlikely encoding are added
-        to `unshown_encodings`.
+        Files are decoded on demand until ripgrep's time is up. Files that match only in an encoding that
+        `shown_text` does not use are added to `unshown_encodings`.
         """
-        waiting = iter(paths)
-        while not self.excluding.timed_out:
+        remaining_paths = iter(paths)
+        while not self.second_rg.timed_out:
             # For each possible decoding of a file: path, data, encodings, and its last line in the joined text
             decodings: list[tuple[str, bytes, set[str], int]] = []
             with unnamed_file() as texts:
                 size = number = 0
-                for path in islice(waiting, FILES_AT_ONCE):
+                for path in islice(remaining_paths, FILES_AT_ONCE):
                     data = self._read_or_empty(self.workspace.below(folder, path))
                     decoded = shown_text(data) if len(data) > MAX_READ_BYTES else None
                     encodings_by_text = (
@@ -338,7 +344,7 @@ class ContentSearch:
                 if self.exclude is not None and hits.lines:
                     exclude_hits = self._matching_lines(texts, folder, self.exclude)
                     hits = hits.only(len(hits.lines), without=frozenset(exclude_hits.lines))
-            if self.excluding.timed_out:
+            if self.second_rg.timed_out:
                 return
             first = lines_before = 0
             shown_paths = set[str]()
@@ -362,11 +368,11 @@ class ContentSearch:
                 decoded = decode(file.whole(AbortSignal()))
                 return decoded is not None and decoded.encoding.is_known
         except (OSError, ToolError):
-            return True  # the reason is reported when the file is shown
+            return True  # the file is opened again before it is shown
 
     def _matching_lines(self, texts: IO[bytes], folder: Location, query: Query) -> LineMatch:
         texts.seek(0)
-        matches = list(self.excluding.matches(query, folder.path, (), f"--max-count={MAX_LINES_OF_FILE}", stdin=texts))
+        matches = list(self.second_rg.matches(query, folder.path, (), f"--max-count={MAX_LINES_OF_FILE}", stdin=texts))
         return matches[0] if matches else LineMatch("", (), ())
 
     def _read_or_empty(self, location: Location) -> bytes:
@@ -374,7 +380,7 @@ class ContentSearch:
         try:
             with self.workspace.open_file(location) as file:
                 is_small = file.info.st_size <= MAX_DECODED_BYTES
-                return file.whole(self.excluding.deadline.signal) if is_small else b""
+                return file.whole(self.second_rg.deadline.signal) if is_small else b""
         except OSError:
             return b""
         except ToolError as error:
@@ -430,7 +436,7 @@ class VisibleFiles:
         return [*folders, git_option, *self._search.type_options]
 
     def contains(self, path: str) -> bool:
-        """Return True if a file may be shown: neither it nor a folder above it is hidden."""
+        """Return True if a file is wanted, and neither the file nor a folder above it is hidden."""
         parent, _, name = path.rpartition("/")
         rules = self._folders.get(parent, self._top)
         if parent not in self._folders:

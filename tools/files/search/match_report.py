@@ -27,7 +27,7 @@ from tools.files.text_encodings import NUL_MARK, SNIFFED_BYTES, looks_binary, ma
 from tools.files.workspace import Location, Workspace
 from tools.text.file_names import one_line, shown_whole_path
 
-MAX_DECODED_BYTES = 16 << 20  # larger non-UTF-8 files are searched and shown as bytes
+MAX_DECODED_BYTES = 16 << 20  # larger non-UTF-8 files are searched as bytes, and shown as damaged UTF-8
 BEFORE_SHARE = 4  # a quarter of the shown part of a long line precedes the match
 
 
@@ -143,7 +143,7 @@ class MatchReport:
 
     @property
     def most_per_file(self) -> int:
-        """How many matches per file are needed: one more than can be shown, to detect that there are more."""
+        """How many matches per file are needed: at most one more than `limit`, to detect that there are more."""
         query = self._query
         if query.counts:
             return query.per_file or MAX_LINES_OF_FILE
@@ -204,7 +204,7 @@ class MatchReport:
             self.matches += shown_count
             self._counted += len(lines)
             self._files += 1
-            self._per_file_reached = self._per_file_reached or len(lines) == query.per_file
+            self._per_file_reached = self._per_file_reached or (not query.names_only and len(lines) == query.per_file)
         return not (self._has_more or self._is_cut)
 
     def result(self, *, searched_count: int, timed_out: bool, huge: int, notes: Sequence[str]) -> ToolResult:

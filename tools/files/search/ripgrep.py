@@ -72,7 +72,7 @@ def find_ripgrep(roots: Sequence[str]) -> str | None:
 
 @cache
 def _program_of_package(package: str) -> str | None:
-    """Return the program from a Python distribution, installed for a user, for the system or in a single folder."""
+    """Return ripgrep from an installed Python distribution, or `None` if the distribution is absent."""
     with suppress(metadata.PackageNotFoundError):
         for file in metadata.files(package) or ():
             if file.name == _PROGRAM and is_program(program := os.path.normpath(str(file.locate()))):
