@@ -14,7 +14,7 @@ import anyio
 import pytest
 
 from tests.waiting import CEILING
-from tools.contract.command_views import UNHELD, CommandSite
+from tools.contract.command_views import UNSANDBOXED_SITE, CommandSite
 from tools.shell.brokered_starter import BrokeredStarter
 from tools.shell.private_folders import PrivateFolders
 from tools.shell.process_spec import ConfinedCommand, ExitStatus, Process, ProcessSpec, ProcessStarter, ResourceLimits
@@ -44,7 +44,7 @@ class NoSandbox:
     def site(self, workspace_roots: Sequence[str], search_path: str) -> CommandSite:
         """Return the site of commands without a sandbox."""
         del workspace_roots, search_path
-        return UNHELD
+        return UNSANDBOXED_SITE
 
     async def confine(self, spec: ProcessSpec, workspace_roots: Sequence[str], *terms: object) -> ConfinedCommand:
         """Return the command unchanged."""

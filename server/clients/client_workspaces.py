@@ -8,7 +8,8 @@ import sys
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import nullcontext, suppress
 from dataclasses import dataclass, field
-from functools import partial
+from functools import lru_cache, partial
+from pathlib import Path
 from typing import Any
 
 import anyio
@@ -167,9 +168,22 @@ def _why_too_broad(folder: str) -> str:
     home = home_folder(os.environ)  # not absolute if this user has none
     if folder == os.path.dirname(folder):
         return "the root of the file system"
-    if os.path.isabs(home) and contains(folder, home := real_path(home)):
-        return "your home folder" if folder == home else "a folder that contains your home folder"
-    return ""
+    if not os.path.isabs(home):
+        return ""
+    home = Path(real_path(home))
+    if _is_same_folder(folder, home):
+        return "your home folder"
+    is_above_home = any(_is_same_folder(folder, parent) for parent in home.parents)
+    return "a folder that contains your home folder" if is_above_home else ""
+
+
+@lru_cache(MAX_ROOTS)  # called on the event loop, and the folder may be on a file system that hangs later
+def _is_same_folder(folder: str, other: Path) -> bool:
+    """Compare real paths. One folder has several if it is mounted twice, or if the file system ignores case."""
+    try:
+        return folder == str(other) or other.samefile(folder)
+    except OSError:
+        return False
 
 
 def _without_broad_folders(folders: Sequence[str]) -> tuple[Sequence[str], str]:

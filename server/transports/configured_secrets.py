@@ -1,8 +1,8 @@
 """Secrets that the settings refer to but never contain: client tokens, replica keys, and the store's password.
 
-The server keeps only digests of tokens, so it cannot reveal one. Each token has a name, which identifies the principal.
-A client's state (answers, jobs, files read, open questions) belongs to that name. The `issuer` module checks tokens
-from an authorization server.
+The server keeps only digests of tokens, so it cannot reveal a token. Each token has a name, which identifies the
+principal. A client's state (answers, jobs, files read, open questions) belongs to that name. The `issuer` module checks
+tokens from an authorization server.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ def digest_of(token: str) -> bytes:
 
 
 def read_tokens(sources: Mapping[str, TokenSource], environment: Mapping[str, str]) -> Tokens:
-    """Read the tokens from the settings, or else the one from the environment.
+    """Read the tokens that the settings name, or else the token in the environment variable.
 
     Raises:
         SettingsError: A token cannot be read, is readable by others, is not valid, or occurs twice.
@@ -86,7 +86,7 @@ def rights_for(place: str, own: PrincipalSettings) -> Rights:
 
 
 def read_secret(place: str, file: str | None, env: str | None, environment: Mapping[str, str]) -> str:
-    """Read a secret from a file or a variable; raises `ValueError` if it is missing, or others can read it."""
+    """Read a secret from a file or a variable; raises `ValueError` if it is missing, or others can access the file."""
     if (file is None) == (env is None):
         raise ValueError(f"{place} needs either file or env, to say where the secret is stored.")
     if env is not None:

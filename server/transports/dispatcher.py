@@ -55,14 +55,14 @@ Also the maximum number of requests that start together, because only their resp
 TOGETHER_SECONDS = 0.05  # how long later requests wait if `FEW_IN_PROGRESS` have started together and none has finished
 WORK_BYTES = 8 << 20  # maximum total size of the requests in progress; a single request may be larger
 WAITING_BYTES = 8 << 20  # size of the queued messages above which reading pauses
-LINE_BYTES = 256  # overhead of a queued line, in addition to its own bytes
+LINE_BYTES = 256  # estimated memory for a queued message, in addition to the bytes of its line
 MAX_EARLY = 8  # maximum number of notifications kept until the first request (the SDK's value)
 MAX_HELD = 256  # number of messages waiting for the response to `initialize` above which reading pauses
 WITH_BATCHES = "2025-03-26"  # the only revision with batches
 AT_ONCE = frozenset({"initialize", "ping", "server/discover"})
-"""Requests that never wait for others: their responses are small, and show the client that the server is alive."""
+"""Requests that the limits do not delay: their responses are small, and show the client that the server is alive."""
 INLINE = frozenset({"initialize"})
-"""Requests that hold up later messages until they are answered, because some clients do not wait for the response."""
+"""Requests after which later messages wait for the response, because some clients do not wait for it themselves."""
 TOO_MANY = (
     "This was not done: too many requests are waiting, and a question to you is open. Answer it, wait for "
     "responses to your other requests, then send this again."
@@ -76,20 +76,20 @@ INPUT_ENDED = (
 
 @dataclass(eq=False)
 class Incoming:
-    """One message from the client, tracked until it is answered; it can send messages back to the client."""
+    """One message from the client, tracked until it is answered. Its handler can send messages back to the client."""
 
     dispatcher: Dispatcher
-    outgoing: Outgoing  # receives its response and related messages
-    http_request: HttpRequest | None = None  # the HTTP request that carried it
+    outgoing: Outgoing  # receives the response and related messages
+    http_request: HttpRequest | None = None  # the HTTP request that carried the message
     request_id: RequestId | None = None
     key: RequestId = ""  # the id in comparable form: a number equals its string
     method: str = ""
     tool: object = None  # the name of the called tool, as received
     line: bytes = b""  # the received line, kept while the message waits for its turn
     size: int = 0
-    scope: anyio.CancelScope | None = None  # cancels the task that processes it, once started
-    task: asyncio.Task[None] | None = None  # the task that processes it
-    round: int = 0  # the number of the group of requests in which it started
+    scope: anyio.CancelScope | None = None  # cancels the task that processes a request, once it has started
+    task: asyncio.Task[None] | None = None  # the task that processes the message
+    round: int = 0  # the number of the group of requests in which this request started
     is_cancelled: bool = False  # no response is sent, because the client cancelled the request or received an error
     is_done: bool = False  # no more messages are sent for this request
 
@@ -293,7 +293,7 @@ class Dispatcher:
             self._cancel(incoming)
 
     async def aclose(self, reason: str = CLOSED) -> None:
-        """End the run like `abort`, and wait until no task is left."""
+        """End the run like `abort`, and wait up to `ENDING_SECONDS` until no task is left."""
         self.abort(reason)
         self._on_request = self._on_notify = None  # these callbacks would keep their objects alive
         with anyio.move_on_after(ENDING_SECONDS, shield=True):
@@ -301,7 +301,7 @@ class Dispatcher:
                 await asyncio.wait(tasks)
 
     async def request(self, method: str, params: Json | None, outgoing: Outgoing | None = None) -> Json:
-        """Send the client a request, by default outside of its own requests, and return the result.
+        """Send the client a request, by default outside of the client's own requests, and return the result.
 
         Raises `MCPError` if the response is an error, or the client is gone.
         """

@@ -65,7 +65,8 @@ class HttpGate:
         if (origin := ",".join(headers.get(b"origin", [])).lower()) and not _is_allowed(origin, self._origins):
             _warn_refused(origin)
             message = (
-                "Pages of this Origin may not use this server; the operator can add origins to http.allowedOrigins."
+                "Pages of this Origin are not allowed to use this server; the operator can add origins to "
+                "http.allowedOrigins."
             )
             await refuse(HTTPStatus.FORBIDDEN, message, send)
             return
@@ -163,5 +164,6 @@ def metadata_routes(issuer: Issuer) -> list[Route]:
     readable = CORSMiddleware(
         request_response(metadata), allow_origins=["*"], allow_methods=["GET"], allow_headers=["*"]
     )
-    places = dict.fromkeys((issuer.metadata_path, "/.well-known/oauth-protected-resource"))
+    # The application removes a slash at the end of a request's path.
+    places = dict.fromkeys((issuer.metadata_path.rstrip("/"), "/.well-known/oauth-protected-resource"))
     return [Route(place, endpoint=readable, methods=["GET", "OPTIONS"]) for place in places]

@@ -59,17 +59,17 @@ async def read_posted(
     if size <= max_bytes and kind.partition(b";")[0].strip().lower() != b"application/json":
         raise RequestRefusedError(HTTPStatus.BAD_REQUEST, "The Content-Type header must be application/json.")
     pieces: list[bytes] = []
+    received_bytes = 0
     while size <= max_bytes:
         message = await receive()
         if message["type"] != "http.request":
             raise ClientDisconnect
         pieces.append(message.get("body", b""))
-        if message.get("more_body", False):
-            size = max(size, sum(map(len, pieces)))
+        received_bytes += len(pieces[-1])
+        size = max(size, received_bytes)
+        if size > max_bytes or message.get("more_body", False):
             continue
         body = b"".join(pieces)
-        if len(body) > max_bytes:
-            break
         parse = partial(_parse, body, takes_batches)
         parsed = await THREADS.run(parse) if len(body) > LARGE_BYTES else parse()
         if isinstance(parsed, dict):
@@ -97,7 +97,7 @@ async def say_accepted(send: Send, body: bytes = b"") -> None:
 
 
 async def refuse(status: int, error: str | Json, send: Send, headers: Mapping[str, str] | None = None) -> None:
-    """Refuse an HTTP request with a JSON-RPC error, or with a message, which becomes one."""
+    """Refuse an HTTP request with a JSON-RPC error. A string becomes the message of such an error."""
     # Unlike `encoded`, `json.dumps` preserves lone surrogates, which an id may contain.
     body = json.dumps(error_of(None, error) if isinstance(error, str) else error).encode()
     header_pairs = [(name.encode(), value.encode("latin-1", "replace")) for name, value in (headers or {}).items()]
@@ -219,18 +219,15 @@ class EventStream:
 
 
 class RequestStream(EventStream):
-    """The stream of one request.
-
-    It ends with the response, then calls `on_end`, which for a stream of an `HttpSession` is its `_forget_streams`.
-    """
+    """The stream of one request. It ends with the response, and then calls `on_end`."""
 
     silent_seconds: ClassVar[float] = 1.0
     """Seconds to wait for a message before the HTTP response starts without one, so that the client sees that its
     request was accepted.
     """
 
-    def __init__(self, name: str = "", *, is_read: bool = True, on_end: Callable[[], None] = lambda: None) -> None:
-        super().__init__(name, is_read=is_read)
+    def __init__(self, name: str = "", *, on_end: Callable[[], None] = lambda: None) -> None:
+        super().__init__(name)
         self._on_end = on_end
 
     def put_answer(self, line: bytes) -> None:
@@ -299,7 +296,7 @@ async def send_events(
 ) -> None:
     """Send a stream until it ends, its client leaves, or its client resumes it with another request.
 
-    `headers` are additional; `first` is an event to send before the messages.
+    `headers` are sent in addition to the usual ones, and the event `first` before the messages.
     """
     turn = stream.take_turn()
     try:

@@ -71,15 +71,18 @@ def open_socket(options: HttpOptions) -> socket.socket:
     # With an explicit protocol, asyncio sets TCP_NODELAY; otherwise a response waits 40 ms for the other side.
     listener = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
     try:
-        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        if os.name == "posix":  # on Windows, with this option another program could listen on the same port
+            listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         listener.bind((http.host, http.port))
         # From now on, connections are queued, so the address can be announced.
         listener.listen()
-    except OSError as error:
+    except (OSError, TypeError) as error:
         listener.close()
-        reason = "the port is in use" if error.errno == errno.EADDRINUSE else f"the system refused ({error.errno})"
-        raise ListenError(
-            f"Cannot listen on {http.host}:{http.port}: {reason}. "
-            "Choose another port with --port, or 0 for any free one."
-        ) from None
+        # Python raises a `TypeError` for a host name that cannot be encoded.
+        if isinstance(error, TypeError | socket.gaierror) or error.errno == errno.EADDRNOTAVAIL:
+            reason = "this machine has no such address. Name one of its addresses with --host, such as 127.0.0.1"
+        else:
+            reason = "the port is in use" if error.errno == errno.EADDRINUSE else f"the system refused ({error.errno})"
+            reason += ". Choose another port with --port, or 0 for any free one"
+        raise ListenError(f"Cannot listen on {options.host_in_urls}:{http.port}: {reason}.") from None
     return listener

@@ -239,7 +239,7 @@ class ClientConnection(H11Protocol):
         return cycle is None or cycle.response_complete
 
     def _limit_sending(self, seconds: float | None) -> None:
-        """Close the connection after `seconds`; never if that is `None`. Each call replaces the previous limit."""
+        """Close the connection after `seconds`; `None` means never. Each call replaces the previous limit."""
         if self._sender_timer is not None:
             self._sender_timer.cancel()
         self._sender_timer = None if seconds is None else self.loop.call_later(seconds, self.transport.abort)

@@ -48,9 +48,9 @@ MAX_INTROSPECTIONS = 16  # maximum number of concurrent introspections
 SLOT_SECONDS = 5.0  # how long a token waits for a free introspection slot
 LEEWAY_SECONDS = 60  # tolerated difference between clocks
 LAST_TIME = 1e12  # a later expiry is replaced by this time, which is 30,000 years away
-TOKEN_CHARS = 16_384  # a longer token is rejected; the web server limits all headers together to little more
+TOKEN_CHARS = 16_384  # a longer token is rejected; the web server's limit on all headers together is about the same
 MAX_READABLE_NAME_CHARS = 200  # a longer display name is not shown
-SUBJECT_CHARS = 1_000  # maximum length of a token's subject in bytes; OpenID Connect allows 255 characters
+SUBJECT_BYTES = 1_000  # maximum length of a token's subject in bytes; OpenID Connect allows 255 characters
 LEAST_RSA_BITS = 2_048  # RFC 7518, 3.3
 ValueT = TypeVar("ValueT")
 _TYPES = frozenset({"", "jwt", "at+jwt", "application/at+jwt"})
@@ -139,7 +139,7 @@ class Issuer:
                 self._token_locks.pop(digest, None)
 
     def _cached_principal(self, digest: bytes) -> Principal | None:
-        """Return the principal of a token checked within the last minute, or raise the same refusal again."""
+        """Return the principal of a token, or raise its refusal, if it was checked within the last minute."""
         now = time.time()
         expiry, principal = self._accepted.get(digest, (0.0, None))
         if now < expiry:
@@ -158,7 +158,7 @@ class Issuer:
             raise TokenRefusedError(
                 "The token is bound to a key, but keys are not checked here, so anybody could replay it."
             )
-        # ID tokens and refresh tokens are valid, but not meant for a resource server.
+        # ID tokens and refresh tokens have a valid signature, but are not meant for a resource server.
         if "at_hash" in claims or claims.get("typ") in ("ID", "Refresh", "Offline"):
             raise TokenRefusedError("The token is not an access token.")
         principal = self._principal(claims)
@@ -329,7 +329,7 @@ class Issuer:
             size = max(len((subject or "").encode()), len(client.encode()))
         except UnicodeEncodeError:
             size = math.inf
-        if size > SUBJECT_CHARS:
+        if size > SUBJECT_BYTES:
             raise TokenRefusedError("The token's subject is not a usable string.")
         token_scopes: set[str] = set()
         for claim in settings.scope_claims:  # the value is a string of scopes or an array of scopes

@@ -14,7 +14,7 @@ from typing import Protocol
 
 from server.protocol.json_rpc import NOT_A_MESSAGE, PARSE_ERROR, Json, RequestId, error_of, read_unreadable
 
-INBOX_MESSAGES = 256  # number of unprocessed messages above which reading pauses
+INBOX_MESSAGES = 256  # number of an upstream's unprocessed messages at which reading pauses
 KEPT_OF_OVERSIZED = 4096  # bytes kept at each end of an oversized line, to find its id
 USUAL_PIPE_BYTES = 1 << 16  # initial capacity of a pipe
 PIPE_BYTES = 1 << 20  # capacity of a busy pipe (Linux allows this for every user)
@@ -94,7 +94,7 @@ class Backpressure:
     """Tracks whether sending must pause for a slow reader, and which senders are waiting."""
 
     def __init__(self) -> None:
-        self.is_full = False  # nothing more should be sent for now
+        self.is_full = False  # whether senders have to wait
         self._waiting: dict[Callable[[], None], None] = {}
 
     def free(self) -> None:
@@ -222,8 +222,9 @@ def refusal_of_unreadable(line: bytes, *, is_post: bool = False) -> Json | None:
         if not (b'"id"' in line and b'"method"' in line) and not is_post:
             return None
         message = "This is not valid JSON in UTF-8, is nested too deeply, or has a number with too many digits."
-        may_answer = b'"result"' in line or b'"error"' in line  # a response has the id of a request from this server
-        identity = None if may_answer else certain_id(line[:KEPT_OF_OVERSIZED], b"")
+        # The line may be a response, whose id is that of a request from this server.
+        may_be_response = b'"result"' in line or b'"error"' in line
+        identity = None if may_be_response else certain_id(line[:KEPT_OF_OVERSIZED], b"")
         return error_of(identity, message, PARSE_ERROR)
     if unreadable is None or unreadable.is_answer:
         return error_of(None, NOT_A_MESSAGE) if is_post else None

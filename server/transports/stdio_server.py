@@ -133,7 +133,10 @@ class _Wire:
     def resume_reading(self) -> None:
         if not (self._is_reading or self._is_stopped or self.dispatcher.is_full) and self._finish_task is None:
             self._is_reading = True
-            self._loop.add_reader(self._input, self._on_readable)
+            self._start_reading()
+
+    def _start_reading(self) -> None:
+        self._loop.add_reader(self._input, self._on_readable)
 
     def _stop_reading(self) -> None:
         if self._is_reading:
@@ -235,7 +238,7 @@ class _Wire:
 
 
 class _BlockingWire(_Wire):
-    """A wire that uses threads, for descriptors that the event loop cannot poll: files, and on Windows all others."""
+    """A wire that uses threads, because the event loop cannot poll a file or, on Windows, any standard descriptor."""
 
     _read_task: asyncio.Task[None] | None = None
     _write_task: asyncio.Task[None] | None = None
@@ -249,10 +252,8 @@ class _BlockingWire(_Wire):
             if task is not None:
                 task.cancel()
 
-    def resume_reading(self) -> None:
-        if not (self._is_reading or self._is_stopped or self.dispatcher.is_full) and self._finish_task is None:
-            self._is_reading = True
-            self._read_task = self._loop.create_task(self._read())
+    def _start_reading(self) -> None:
+        self._read_task = self._loop.create_task(self._read())
 
     def _stop_reading(self) -> None:
         self._is_reading = False

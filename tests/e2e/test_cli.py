@@ -359,6 +359,19 @@ def test_an_address_that_is_not_loopback_is_refused_without_a_token(root: Path) 
     assert "CORETOOLS_MCP_TOKEN" in result.stderr
 
 
+@pytest.mark.requirement("cli.usage")
+@pytest.mark.parametrize("host", ["192.0.2.1", "a..b", "ü..x"])
+def test_an_address_that_this_machine_does_not_have_prints_one_sentence_and_ends_with_exit_code_3(
+    host: str, root: Path
+) -> None:
+    token = {"CORETOOLS_MCP_TOKEN": "t" * 32}
+    arguments = ("serve", "--transport", "http", "--host", host, "--workspace", str(root))
+    result = run_forked(arguments, env=os.environ | token)
+    assert result.returncode == 3
+    assert "this machine has no such address" in result.stderr
+    assert "--host" in result.stderr
+
+
 @pytest.mark.requirement("cli.explain")
 def test_explain_shows_the_decision_for_each_part_and_runs_nothing(root: Path, tmp_path: Path) -> None:
     config = write_config(tmp_path, {"permissions": {"deny": ["Bash(rm)"]}})

@@ -434,6 +434,24 @@ async def test_new_files_that_programs_outside_obey_are_moved_out_of_the_workspa
     assert replace(result.changes, moved=()) == SandboxChanges()
 
 
+@pytest.mark.requirement("sandbox.roots")
+@pytest.mark.skipif(not os.access("/dev/shm", os.W_OK), reason="not run: there is no /dev/shm here")
+async def test_a_workspace_in_shared_memory_is_protected_and_writable_like_any_other(home: Path) -> None:
+    folder = Path(tempfile.mkdtemp(dir="/dev/shm"))
+    try:
+        root, other = folder / "work", folder / "other"
+        repository(root)
+        other.mkdir()
+        command = f"echo new > file; echo x > .git/hooks/post-commit; echo x > {other}/x; ls {folder}"
+        result = await run_in_sandbox(home, command, root)
+        assert result.output.splitlines()[-1] == "work"
+        assert (root / "file").read_text() == "new\n"
+        assert not (root / ".git" / "hooks" / "post-commit").exists()
+        assert list(other.iterdir()) == []
+    finally:
+        shutil.rmtree(folder)
+
+
 @pytest.mark.requirement("sandbox.new_files_elsewhere")
 async def test_files_moved_to_another_file_system_are_complete_and_bounded_and_outlive_the_session(
     root: Path, home: Path, monkeypatch: pytest.MonkeyPatch

@@ -6,9 +6,11 @@ import json
 import os
 import random
 import re
+import resource
 import shutil
 import string
 import sys
+from collections import deque
 from collections.abc import AsyncGenerator, Generator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -25,6 +27,7 @@ from tests.harness import HANDSHAKE, server_arguments, speaking
 from tests.hostile.sandboxed import CommandResult, run, sandbox_for
 from tests.hostile.secret_files import MIXED, PURE, odd_forms
 from tests.tables import each_of
+from tools.permissions.git_repositories import paths_named_by_settings, possible_paths
 from tools.shell.command_environment import command_environment
 from tools.shell.sandbox.auto_run_guard import READ_BYTES
 from tools.shell.sandbox.bubblewrap import BubblewrapConfinement
@@ -32,11 +35,11 @@ from tools.shell.sandbox.credential_masks import (
     HOME_PLACES,
     MOVED,
     SEARCHED_FILE_BYTES,
-    included_settings,
     keeps_secret,
     may_hold_secret,
     secret_places,
 )
+from tools.shell.sandbox.reading_view import settings_of_git
 from tools.shell.sandbox.visible_file_system import Site
 
 pytestmark = pytest.mark.anyio
@@ -458,7 +461,7 @@ def test_lines_that_only_sound_like_a_secret_are_shown(place: str, line: str) ->
 
 @pytest.mark.requirement("sandbox.secrets")
 @pytest.mark.parametrize("path", ["~/work/own", "own", '"~/work/own"', "{home}/work/own"])
-@pytest.mark.parametrize("section", ["[include]", '[includeIf "gitdir:~/work/"]', "[Include]"])
+@pytest.mark.parametrize("section", ["[include]", '[includeIf "gitdir:~/work/"]', "[Include]", "[include] # of [work]"])
 async def test_files_that_git_settings_include_are_hidden_only_if_they_contain_a_secret(
     root: Path, home: Path, path: str, section: str
 ) -> None:
@@ -471,6 +474,47 @@ async def test_files_that_git_settings_include_are_hidden_only_if_they_contain_a
     result = await run_in_sandbox(home, f"cat ~/{folder}own ~/{folder}deeper", root)
     assert "email = stays" in result.output
     assert "hush" not in result.output
+
+
+@pytest.mark.requirement("sandbox.secrets")
+def test_a_moment_without_descriptors_is_an_error_and_leaves_no_gap_in_later_searches(root: Path, home: Path) -> None:
+    secret = put(home, "unknown", "ghp_0aZ9bY8cX7dW6eV5fU4gT3hS2iR1jQ0kP9lO\n")
+    put(root, ".git/config", "[core]\n\thooksPath = checks\n")
+    hooks = put(root, "checks/pre-push", "").parent
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (0, hard))
+    try:
+        with pytest.raises(OSError, match="Too many open files"):
+            secret_places(str(home))
+        with pytest.raises(OSError, match="Too many open files"):
+            list(paths_named_by_settings(str(root), str(root)))
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+    assert str(secret) in secret_places(str(home)).files
+    assert [*paths_named_by_settings(str(root), str(root))] == [str(hooks)]
+
+
+@pytest.mark.requirement("sandbox.secrets")
+def test_symlinks_that_cannot_be_followed_do_not_stop_the_search_for_secrets(home: Path) -> None:
+    (home / "loop").symlink_to("loop")
+    (home / "too-long").symlink_to("x" * 300)
+    secret = put(home, "unknown", "ghp_0aZ9bY8cX7dW6eV5fU4gT3hS2iR1jQ0kP9lO\n")
+    assert str(secret) in secret_places(str(home)).files
+
+
+@pytest.mark.requirement("sandbox.secrets")
+def test_an_included_file_whose_name_is_not_utf8_is_examined_and_shown_to_git(root: Path, home: Path) -> None:
+    put(home, ".gitconfig", b"[include]\n\tpath = ~/work/\xe4\n")
+    included_file = put(home, os.fsdecode(b"work/\xe4"), "[hub]\n\ttoken = hush-word\n")
+    assert str(included_file) in secret_places(str(home)).settings
+    assert str(included_file) in settings_of_git(str(home), [str(root)])
+
+
+@pytest.mark.requirement("sandbox.secrets")
+def test_a_path_with_a_nul_in_git_settings_is_not_looked_up(root: Path, home: Path) -> None:
+    settings = put(home, ".gitconfig", "[include]\n\tpath = a\0b\n[core]\n\texcludesFile = /a\0b\n")
+    assert str(settings) in secret_places(str(home)).settings
+    assert [*settings_of_git(str(home), [str(root)])] == [str(settings)]
 
 
 @pytest.mark.requirement("sandbox.secrets_settings")
@@ -499,7 +543,7 @@ def test_no_text_takes_more_than_linear_time(text: str, place: str) -> None:
     may_hold_secret("<x>" + text, place)
     may_hold_secret('x=y x="' + text, place)
     keeps_secret(text)
-    included_settings(text)
+    deque(possible_paths(text), maxlen=0)
 
 
 class LoginServer(BaseHTTPRequestHandler):

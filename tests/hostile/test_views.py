@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import resource
@@ -23,6 +24,7 @@ from tools.contract.command_views import CommandView, FileRestrictions, Network
 from tools.contract.tool_errors import ToolError, ToolErrorType
 from tools.shell.command_environment import command_environment
 from tools.shell.process_spec import SandboxChanges
+from tools.shell.sandbox.auto_run_guard import AutoRunScanner
 from tools.shell.sandbox.landlock_and_seccomp import unavailable_reason
 from tools.shell.sandbox.reading_view import private_paths_in_etc, reading_view_paths
 from tools.shell.sandbox.visible_file_system import Site
@@ -284,6 +286,42 @@ async def test_a_reader_uses_up_no_resources_that_all_programs_of_the_user_share
     assert result.output == "-1 -1 -1 -1\none\ntwo\n"
 
 
+@pytest.mark.requirement("sandbox.kernel")
+@pytest.mark.parametrize("view", [READING, WORKING], ids=["reading", "working"])
+async def test_the_filter_refuses_every_call_that_changes_mounts(place: Place, view: CommandView) -> None:
+    code = (
+        "import ctypes\nlibrary = ctypes.CDLL(None, use_errno=True)\n"
+        "for number in (428, 429, 430, 431, 432, 433, 442, 467):\n"
+        "    library.syscall(number, -1, 0, 0, 0, 0)\n    print(ctypes.get_errno())"
+    )
+    result = await place.run(python(code), view)
+    assert {*result.output.split()} == {str(errno.EPERM)}
+
+
+@pytest.mark.requirement("sandbox.reading")
+async def test_symlinks_that_cannot_be_read_and_unusable_settings_in_a_workspace_stop_no_command(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    unreadable = Path("/proc/1/root/bin")
+    for name in ("venv/bin", "env", "holding/.vscode"):
+        (place.ws / name).mkdir(parents=True)
+    (place.ws / "venv" / "bin" / "python").symlink_to(unreadable / "python3")
+    (place.ws / "venv" / "pyvenv.cfg").write_text("home = /usr/bin\n")
+    (place.ws / "env" / "pyvenv.cfg").write_text("home = /usr\0bin\n")
+    (place.ws / "bin").symlink_to(unreadable)
+    monkeypatch.setenv("PATH", f"{place.ws}/bin:{os.environ['PATH']}")
+    # The settings of the repository, which is elsewhere, cannot be found.
+    shutil.rmtree(place.ws / ".git")
+    (place.ws / ".git").write_text(f"gitdir: {unreadable}\n")
+    for view in (READING, WORKING):
+        assert (await place.run("echo done", view)).output == "done\n"
+    scanner = AutoRunScanner()
+    assert str(place.ws / "holding" / ".vscode") in scanner.scan(str(place.ws)).paths
+    shutil.rmtree(place.ws / "holding")
+    (place.ws / "holding").symlink_to(unreadable)
+    assert str(place.ws / "holding" / ".vscode") not in scanner.scan(str(place.ws)).paths
+
+
 @pytest.mark.requirement("sandbox.reading")
 async def test_programs_and_git_settings_in_the_home_are_visible_and_nothing_next_to_them(
     place: Place, monkeypatch: pytest.MonkeyPatch
@@ -309,8 +347,8 @@ async def test_programs_and_git_settings_in_the_home_are_visible_and_nothing_nex
     (local / "leak").symlink_to(place.home / ".ssh" / "key")
     (local.parent / "lib").mkdir()
     (local.parent / "lib" / "data").write_text("not seen")
-    (place.home / ".gitconfig").write_text("[core]\n\texcludesFile = ~/ignored\n[user]\n\tname = me\n")
-    (place.home / "ignored").write_text("new*\n")
+    (place.home / ".gitconfig").write_text('[core] # [x]\n\texcludesFile = "~/\\"ignored\\""\n[user]\n\tname = me\n')
+    (place.home / '"ignored"').write_text("new*\n")
     (place.ws / "new1").write_text("")
     monkeypatch.setenv("PATH", f"{local}:{other_tool.parent}:{place.ws}/bin:{place.home}:{os.environ['PATH']}")
     # Links in or into the workspace must make nothing visible.
@@ -329,7 +367,7 @@ async def test_programs_and_git_settings_in_the_home_are_visible_and_nothing_nex
     assert "SECRET" not in result.output
     assert result.output.splitlines()[:2] == ["data", "me"]
     words = result.output.split()
-    assert {"bin", "current", "ignored", "tool"} <= set(words)
+    assert {"bin", "current", '"ignored"', "tool"} <= set(words)
     assert not {"notes", "new1", "lib"} & {line.strip() for line in result.output.splitlines()}
 
 

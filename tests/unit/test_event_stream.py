@@ -32,7 +32,8 @@ pytestmark = [pytest.mark.anyio, pytest.mark.requirement("http.resumption")]
 
 
 async def test_an_answer_of_any_length_waits_for_a_client_that_is_away() -> None:
-    stream = RequestStream("1", is_read=False)
+    stream = RequestStream("1")
+    stream.is_read = False
     for _ in range(3):
         stream.put(b"n" * KEPT_BYTES)
     stream.put_answer(b"a" * (KEPT_BYTES + 1))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import subprocess
 import sys
 from pathlib import Path
 
@@ -57,6 +58,43 @@ def test_a_home_a_folder_above_it_and_the_root_folder_are_left_out_of_the_roots_
     # Such a folder may be the workspace if the operator names it, or a folder above it.
     for operator_policy in (policy(home), policy(home, intersect=True), policy(root, intersect=True)):
         assert operator_policy.workspace(ClientRoots((str(home),))).roots == (str(home),)
+
+
+PRINT_FOLDERS = """
+import sys
+from server.clients.client_workspaces import ClientRoots, WorkspacePolicy
+from server.settings.server_models import WorkspaceSettings
+from tools.permissions.permission_policy import ALL_RIGHTS
+
+policy = WorkspacePolicy(WorkspaceSettings(), lambda _roots, _rights: None)
+print(*policy.folders(ClientRoots(tuple(sys.argv[1:])), ALL_RIGHTS)[0])
+"""
+
+
+@pytest.mark.requirement("roots.client")
+@pytest.mark.skipif(sys.platform != "linux", reason="not run: bind mounts are Linux only")
+def test_a_home_and_a_folder_above_it_are_left_out_of_the_roots_of_a_client_that_names_a_bind_mount(
+    tmp_path: Path,
+) -> None:
+    home = tmp_path / "above" / "home"
+    home.mkdir(parents=True)
+    mounts = {tmp_path / "m1": home, tmp_path / "m2": home.parent, tmp_path / "m3": home / "project"}
+    for mount_point, folder in mounts.items():
+        mount_point.mkdir()
+        folder.mkdir(exist_ok=True)
+    commands = [f"mount --bind '{folder}' '{mount_point}'" for mount_point, folder in mounts.items()]
+    script = " && ".join([*commands, 'exec "$@"'])
+    namespace = ["unshare", "--user", "--map-root-user", "--mount"]
+    if subprocess.run([*namespace, "true"], check=False).returncode:
+        pytest.skip("not run: this system allows no mount namespaces")
+    shown = subprocess.run(
+        [*namespace, "sh", "-c", script, "sh", sys.executable, "-c", PRINT_FOLDERS, *map(str, mounts)],
+        env={**os.environ, "HOME": str(home)},
+        capture_output=True,
+        check=True,
+        text=True,
+    )
+    assert shown.stdout == f"{tmp_path / 'm3'}\n"
 
 
 @pytest.mark.requirement("roots.client")

@@ -49,13 +49,12 @@ def file_path_problems(path: str, parameter: str) -> Iterator[str]:
 
 def path_subject(workspace: Workspace, path: str) -> PathSubject:
     """Return the permission subject for reading a path. Raises a `ToolError` if it is outside the workspace."""
-    return located_subject(workspace, workspace.locate(path, by_look=True), Access.READ)
+    return located_subject(workspace.locate(path, by_look=True), Access.READ)
 
 
-def located_subject(workspace: Workspace, location: Location, access: Access) -> PathSubject:
+def located_subject(location: Location, access: Access) -> PathSubject:
     """Return a resolved path as a subject of permission rules."""
-    spelled_path = os.path.normpath(os.path.join(workspace.first_root, location.raw_path))
-    return PathSubject(access, location.name, spelled_path, location.in_scratch)
+    return PathSubject(access, location.name, location.unresolved_path, location.in_scratch)
 
 
 class PathReader(BuiltinTool[BuiltinParamsT], Generic[BuiltinParamsT]):
@@ -69,12 +68,18 @@ class PathReader(BuiltinTool[BuiltinParamsT], Generic[BuiltinParamsT]):
 
 
 def path_subjects(workspace: Workspace, entries: Iterable[str]) -> list[PathSubject]:
-    """Return subjects for the paths and globs inside the workspace. Rules are applied later to the files found."""
-    subjects: list[PathSubject] = []
+    """Return subjects for the paths and globs inside the workspace. Rules are applied later to the files found.
+
+    A relative path has a subject in the first root, and in each other root in which it exists.
+    """
+    subjects: dict[PathSubject, None] = {}
     for entry in entries:
-        with suppress(ToolError):
-            subjects.append(path_subject(workspace, entry))
-    return subjects
+        for root in workspace.roots[:1] if os.path.isabs(entry) else workspace.roots:
+            with suppress(ToolError):
+                location = workspace.locate(entry, within=root, by_look=True)
+                if root == workspace.first_root or workspace.kind_of(location) is not None:
+                    subjects[located_subject(location, Access.READ)] = None
+    return list(subjects)
 
 
 def display_path(path: str, workspace: Workspace) -> str:
@@ -242,7 +247,7 @@ class ChangingTool(BuiltinTool[ChangeParamsT], Generic[ChangeParamsT]):
         location = context.workspace.locate(getattr(params, self.path_parameter))
         context.workspace.refuse_to_write(location)
         context.memo[_LOCATION] = (params, location)
-        return (located_subject(context.workspace, location, Access.WRITE),)
+        return (located_subject(location, Access.WRITE),)
 
     async def should_confirm_execute(self, params: ChangeParamsT, context: ToolContext) -> ConfirmationDetails:
         """Show the change as a diff against the current content. An impossible change raises an error instead."""

@@ -14,7 +14,7 @@ from pydantic import Field
 from tools.builtin.background_jobs import jobs_of
 from tools.call.base_tool import Behaviour, BuiltinTool, ToolContext
 from tools.contract.call_options import MAX_COMMAND_TIMEOUT
-from tools.contract.command_views import UNCONFINED, UNHELD, ViewKind
+from tools.contract.command_views import UNCONFINED, UNSANDBOXED_SITE, ViewKind
 from tools.contract.confirmation import ConfirmationDetails, ExecConfirmation
 from tools.contract.permission_subjects import CommandSubject, Needs, Subject, ToolKind
 from tools.contract.tool_errors import ExhaustedError, ToolError, ToolErrorType
@@ -125,7 +125,7 @@ class ShellTool(BuiltinTool[ShellParams]):
 
     def subjects(self, params: ShellParams, context: ToolContext) -> Sequence[Subject]:
         commands, key = context.services.commands, context.client.key
-        site = commands().site(context.workspace, key) if commands is not None else UNHELD
+        site = commands().site(context.workspace, key) if commands is not None else UNSANDBOXED_SITE
         folder = _folder(params, context).name
         needs = Needs(params.needs) if params.needs is not None else None
         return (CommandSubject(params.script, folder, site, needs, params.is_background),)

@@ -65,7 +65,7 @@ class MemoryTool(BuiltinTool[SaveMemoryParams]):
 
     def subjects(self, params: SaveMemoryParams, context: ToolContext) -> Sequence[Subject]:
         location = self._files.file(self._scope(params, context), context.workspace).location
-        return (PathSubject(Access.WRITE, location.path, location.raw_path),)
+        return (PathSubject(Access.WRITE, location.path, location.unresolved_path),)
 
     async def should_confirm_execute(self, params: SaveMemoryParams, context: ToolContext) -> EditConfirmation | None:
         """Show the new line as a diff, or return `None` if the file already contains the fact."""

@@ -68,7 +68,7 @@ class CommandSite:
     scratch: str | None = None  # the real path of the folder that is the client's `/tmp`
 
 
-UNHELD = CommandSite(Engine.NONE)
+UNSANDBOXED_SITE = CommandSite(Engine.NONE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,7 +84,7 @@ class CommandView:
     writable: tuple[str, ...] = ()
     spelled: tuple[str, ...] = field(default=(), compare=False)  # paths in the command that lead through symlinks
     # In a reading view, whether the repository's own files are shown, for git. In other views, whether only git changes
-    # files, so that the repository's own files are writable
+    # files, so the repository's own files are writable
     is_git: bool = False
     is_asked: bool = False  # whether a person was asked about exactly this command
     is_plan: bool = False  # whether the command runs in plan mode, which has its own `/tmp`

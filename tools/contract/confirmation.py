@@ -20,7 +20,7 @@ class EditConfirmation:
 
     title: str  # one line that says what will happen
     state: str  # digest of the content that the diff is based on, or "absent"; the answer applies only to this content
-    file_path: str  # the real path of the file
+    file_path: str  # the real path of the file; for a file in the client's scratch folder, its path under `/tmp`
     file_diff: str  # the change as a unified diff; empty for a new file without content
     added: int  # lines added
     removed: int | None  # lines removed; `None` if the old content is hidden
@@ -43,7 +43,7 @@ class ExecConfirmation(_Details):
     """Consent to run a shell command."""
 
     command: str  # the whole command, as received
-    directory: str  # the real path of the folder in which it runs
+    directory: str  # the working directory: its real path, or a path under `/tmp` as in a `PathSubject`
     description: str = ""  # the model's explanation of the command
     is_background: bool = False  # whether the command continues after the call
     view: CommandView | None = None  # what the command can do, if it is restricted; `state` includes the view's digest
@@ -182,7 +182,7 @@ class Question:
 
 
 class Pending:
-    """The question has to be sent to the client. The call is then run again with the answer."""
+    """The question must be sent to the client. The call is then run again with the answer."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -322,7 +322,7 @@ def display_block(display: ReturnDisplay) -> str | None:
 
 
 def display_object(display: ReturnDisplay) -> dict[str, object] | str | None:
-    """Return the display in machine-readable form, for `_meta`, or `None` if there is none. Never has a whole file."""
+    """Return the display in machine-readable form, for `_meta`, or `None` if there is none."""
     if isinstance(display, TodoListDisplay):
         return {"type": "todo_list", "todos": [dict(todo) for todo in display.todos]}
     if not isinstance(display, FileDiff):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import StrEnum
 
-from tools.contract.command_views import UNHELD, CommandSite
+from tools.contract.command_views import UNSANDBOXED_SITE, CommandSite
 
 
 class ToolKind(StrEnum):
@@ -69,7 +69,7 @@ class Needs(StrEnum):
 class CommandSubject:
     command: str  # the whole text
     directory: str  # the working directory: its real path, or a path under `/tmp` as in a `PathSubject`
-    site: CommandSite = UNHELD
+    site: CommandSite = UNSANDBOXED_SITE
     needs: Needs | None = None  # the caller's request for more than the usual view
     is_background: bool = False  # whether the command continues after its call
 

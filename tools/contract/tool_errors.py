@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import errno
 import os
+from collections.abc import Generator
+from contextlib import contextmanager
 from enum import StrEnum
 
 from tools.text.file_names import shown_path, shown_whole_path
@@ -154,10 +156,20 @@ def exhaustion_of(error: BaseException, effect: str = UNKNOWN_EFFECT) -> Exhaust
     # Python has no error class for threads and locks that the system cannot create.
     if isinstance(error, RuntimeError) and str(error).startswith(("can't start new thread", "can't allocate lock")):
         return ExhaustedError(_SCARCE[errno.EAGAIN], effect)
-    # The same for extension modules that cannot be loaded for want of memory. The texts are glibc's.
+    # If there is too little memory to load an extension module, the error contains one of these texts of glibc.
     if isinstance(error, ImportError) and any(text in str(error) for text in ("failed to map", "cannot allocate")):
         return ExhaustedError(_SCARCE[errno.ENOMEM], effect)
     return None
+
+
+@contextmanager
+def suppress_unless_scarce() -> Generator[None]:
+    """Suppress an `OSError` about a file. A shortage of memory or descriptors, which is about no file, is raised."""
+    try:
+        yield
+    except OSError as error:
+        if exhaustion_of(error) is not None:
+            raise
 
 
 def scarcity_in(output: str) -> OSError | None:

@@ -229,7 +229,7 @@ def about_unknown(
     `spellings` is as in `rename`, and `foreign_parameters` has parameters of other programs' tools, keyed by `folded`
     name. `is_refused` says whether the call is refused because of unknown arguments, or runs without them.
     """
-    names: list[str] = []
+    notes: list[str] = []
     for at, name, value, properties, present in _unknown_in(arguments, schema):
         # Look up the name, or else a part of it (one word or several consecutive ones) for which there is advice.
         words = [word.lower() for word in _NAME_WORD.findall(name[:MAX_SHOWN_VALUE])]
@@ -244,8 +244,8 @@ def about_unknown(
             continue
         if is_refused and parameter is None and truth is False and value != "0":
             continue  # an argument that requests nothing does not cause the refusal
-        if len(names) == MAX_EXPLAINED_UNKNOWN:
-            names.append(
+        if len(notes) == MAX_EXPLAINED_UNKNOWN:
+            notes.append(
                 "There are more unknown parameters." if is_refused else "More unknown parameters were ignored."
             )
             break
@@ -260,8 +260,8 @@ def about_unknown(
             if (unused := next((match for match in matches if match not in present), None)) is not None:
                 hint = f"; did you mean '{at}{unused}'?"
         effect = "" if is_refused else " and was ignored"
-        names.append(f"'{brief(at + name)}' is not a parameter of {tool}{effect}{hint}")
-    return " ".join([*names, accepted_in(schema)] if names and is_refused else names)
+        notes.append(f"'{brief(at + name)}' is not a parameter of {tool}{effect}{hint}")
+    return " ".join([*notes, accepted_in(schema)] if notes and is_refused else notes)
 
 
 def _refuse_oversized(tool: str, arguments: Mapping[str, Any], schema: Schema, model: type[ToolParams]) -> None:

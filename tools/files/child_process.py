@@ -31,7 +31,7 @@ REAP_SECONDS = 0.0002
 FINISH_SECONDS = 2.0  # a process that still runs this long after closing its output is stuck
 # Bytes that a process may write to stderr before it is killed; the first lines explain its failure
 MAX_STDERR_BYTES = 1 << 20
-# On Windows, Python needs the first to start, and the others to find the folder for temporary files
+# On Windows, Python needs the first variable to start, and the others to find the folder for temporary files
 _WINDOWS_VARIABLES = ("SYSTEMROOT", "TEMP", "TMP")
 
 
@@ -193,7 +193,7 @@ def _is_readable(descriptor: int, seconds: float) -> bool:
 
 def unnamed_file() -> IO[bytes]:
     """Create a file for a process to read or write: in memory if possible, because many small disk writes are slow."""
-    # A write to a pipe may block until the other side reads.
+    # It is not a pipe, because a write to a pipe may block until the other side reads.
     make: Callable[[str], int] | None = getattr(os, "memfd_create", None)
     return open(make("document"), "w+b", buffering=0) if make else tempfile.TemporaryFile(buffering=0)
 

@@ -43,7 +43,7 @@ NOISE = (
 )  # fmt: skip
 HIDDEN = ("template", "[aria-hidden=true]")  # elements with text that a page may show later, or to some users
 MAX_TRIED = 2_000_000  # pages with more characters are not converted a second time to find hidden text
-MAX_LEADS = 10  # maximum number of meta refreshes, and of frames, in the output
+MAX_TARGETS = 10  # maximum number of meta refreshes, and of frames, in the output
 NICENESS = 10  # lower priority than the server, because many clients wait for the server
 _NOT_TEXT = re.compile("[\x00-\x08\x0e-\x1f\x7f]")
 _ENDINGS = re.compile("\r\n|[\r\x0b\x0c\x85\u2028\u2029]")
@@ -52,7 +52,7 @@ _MAY_HIDE = re.compile(
     r"\shidden[\s=>/]|visibility\s{0,9}:\s{0,9}(?:hidden|collapse)|display\s{0,9}:\s{0,9}none|<template\b|aria-hidden",
     re.IGNORECASE,
 )
-_LEADING = re.compile(r"<(?:(!--)|(script|style|template)\b|(meta|i?frame)\b([^<>]{0,4000})>)", re.IGNORECASE)
+_MARKUP = re.compile(r"<(?:(!--)|(script|style|template)\b|(meta|i?frame)\b([^<>]{0,4000})>)", re.IGNORECASE)
 _ATTRIBUTE = re.compile(r"""([a-z-]{1,20})\s{0,9}=\s{0,9}(?:"([^"]*)"|'([^']*)'|([^\s"']+))""", re.IGNORECASE)
 _TITLE = re.compile(r"<title\b[^>]*>(.{0,2000}?)</title", re.IGNORECASE | re.DOTALL)
 
@@ -167,18 +167,18 @@ def html(url: str) -> Iterator[dict[str, Any]]:
         "text": (result.content or "").strip("\n"),
         "is_partial": bool(result.warnings),
         "hides": hides,
-        **_leads(page),
+        **_refreshes_and_frames(page),
         "end": "done",
     }
 
 
-def _leads(page: str) -> dict[str, list[str]]:
+def _refreshes_and_frames(page: str) -> dict[str, list[str]]:
     """Find what a page loads on its own: the contents of its meta refreshes, and the URLs of its frames."""
     from html import unescape  # noqa: PLC0415 - loaded only after the limits are set
 
-    leads: dict[str, dict[str, None]] = {"refresh": {}, "frames": {}}
+    targets: dict[str, dict[str, None]] = {"refresh": {}, "frames": {}}
     lower, end = page.lower(), 0
-    for match in _LEADING.finditer(page):
+    for match in _MARKUP.finditer(page):
         if match.start() < end:
             continue
         comment, raw_element, tag, attributes_text = match.groups()
@@ -192,10 +192,10 @@ def _leads(page: str) -> dict[str, list[str]]:
             for part in _ATTRIBUTE.finditer(attributes_text)
         }
         if tag.lower() != "meta":
-            leads["frames"][attributes.get("src", "").strip()] = None
+            targets["frames"][attributes.get("src", "").strip()] = None
         elif attributes.get("http-equiv", "").strip().lower() == "refresh":
-            leads["refresh"][attributes.get("content", "").strip()] = None
-    return {kind: [target for target in targets if target][:MAX_LEADS] for kind, targets in leads.items()}
+            targets["refresh"][attributes.get("content", "").strip()] = None
+    return {kind: list(filter(None, found_targets))[:MAX_TARGETS] for kind, found_targets in targets.items()}
 
 
 def _write_message(message: dict[str, Any]) -> None:

@@ -44,16 +44,16 @@ logger = logging.getLogger(__name__)
 # On Windows and macOS, git ignores case by default (`core.ignoreCase`)
 IGNORE_CASE = sys.platform in ("win32", "darwin")
 MAX_COST = 150_000  # limit on the cost of one file's rules, enough for several thousand ordinary rules
-COST_OF_RULE = 25  # the cost of a rule in time and memory; each of its characters adds 1
+COST_OF_RULE = 25  # the cost of a rule in time and memory; each character of the rule adds 1
 # If a file has more rules than this and RE2 is installed, RE2 matches them all in one pass, which needs extra memory
 MAX_RULES_FOR_RE = 16
 MAX_CACHED_BYTES = 64_000_000  # approximate limit on the memory for cached rules
-# Bytes of memory per unit of a rule's cost (measured and rounded up), and the most bytes that RE2 may use
+# Bytes of memory per unit of a rule's cost (measured and rounded up), and the limit of RE2's own memory in bytes
 _BYTES_OF_COST = 60
 _BYTES_OF_RE2 = 8 << 20
 MAX_PATTERN_CHARS = 4_096  # length of the longest possible path; longer lines count as not understood
-# Bytes that are white space or line ends in Latin-1, mapped to letters. Such bytes are common in UTF-8: the last byte
-# of `à` is 0xA0, which `pathspec` would trim.
+# Bytes that are control characters or white space in Latin-1, mapped to letters. Such bytes are common in UTF-8: the
+# last byte of `à` is 0xA0, which `pathspec` would trim.
 _LETTERS = {byte: byte + 0x100 for byte in (*range(0x20), 0x85, 0xA0)}
 # Lines that `pathspec` reads as git does. `pathspec` takes a backslash in brackets literally and does not know
 # `[:alpha:]`. It passes other brackets on to Python or RE2, where `--`, `&&` and a range that includes the slash have
@@ -102,7 +102,7 @@ class RuleList:
         self.is_cut = is_cut
         self.odd_line = odd_line
         self.uses_re2 = False
-        # Whether a rule may match a path; the path of a folder ends in a slash. RE2 is just as fast without this check
+        # Tells whether a rule may match a path; the path of a folder ends in a slash. RE2 is as fast without this check
         self.may_match: Callable[[str], object] = bool
         from pathspec import PathSpec, RegexPattern  # noqa: PLC0415 - not needed at startup
 
@@ -219,7 +219,10 @@ def read_rules(content: bytes) -> RuleList:
 
 
 def _expression(pattern: str) -> re.Pattern[str] | None:
-    """Return the expression for the paths of a rule (a folder's ends in a slash), or `None` if it is not understood."""
+    """Return the expression that matches the paths to which a rule applies, or `None` if it is not understood.
+
+    In a path that it matches, a slash at the end marks a folder.
+    """
     from pathspec.patterns.gitignore.spec import GitIgnoreSpecPattern  # noqa: PLC0415 - not needed at startup
 
     if len(pattern) > MAX_PATTERN_CHARS or not _UNDERSTOOD.fullmatch(pattern):
@@ -250,12 +253,13 @@ def _expression(pattern: str) -> re.Pattern[str] | None:
 AGENT_IGNORE_FILES = (".geminiignore", ".qwenignore", ".coretoolsignore")
 GIT_IGNORE_FILE = ".gitignore"
 GIT_FOLDER = ".git"  # a repository's data folder, or a file that names it
-# Only the first megabyte of an ignore file is read; real ignore files are at most a few kilobytes long
+# Only the first megabyte of a git ignore file is read, and a larger agent-ignore file hides its whole folder. Real
+# ignore files are at most a few kilobytes long
 MAX_IGNORE_FILE_BYTES = 1 << 20
 # The allowed cost of all git rules that apply to one folder; above this cost, deeper files are ignored. The limit is
 # the same for agent-ignore files, but above it, a deeper file hides its whole folder.
 MAX_COST_IN_FORCE = 2 * MAX_COST
-# Bytes that occur in text only if it is UTF-16
+# Control characters, which text contains as bytes only if it is UTF-16
 _UNREADABLE = frozenset(range(0x20)) - frozenset(b"\t\n\f\r")
 
 
@@ -281,13 +285,14 @@ class IgnoreScope:
     agent: tuple[IgnoreFile, ...] | None  # agent-ignore files, weakest first; `None` if they do not apply
     forbidden: Forbidden | None  # the permission rules that forbid reading, if any
     folder: str
-    # The agent-ignore file that hides the folder with everything in it, if any. Only `agent_scope_above` sets this, and
-    # `hidden_among` ignores it.
+    # The agent-ignore file of an outer workspace folder that hides this folder with everything in it, if any
     hidden_by: IgnoreFile | None = None
 
     def hides(self, name: str, *, is_folder: bool) -> HiddenBy | None:
         """Return the kind of rule that hides an entry of this folder, or `None`. Permission rules count as `AGENT`."""
-        if self.forbidden is not None and self.forbidden(os.path.join(self.folder, name)) is not None:
+        if self.hidden_by is not None or (
+            self.forbidden is not None and self.forbidden(os.path.join(self.folder, name)) is not None
+        ):
             return HiddenBy.AGENT
         if self.git is not None and name == GIT_FOLDER:
             return HiddenBy.GIT
@@ -299,7 +304,7 @@ class IgnoreScope:
     def hidden_among(self, names: Sequence[str], *, is_folder: bool) -> Mapping[str, HiddenBy]:
         """Like `hides`, for several entries, either all or none of them folders. Return those that are hidden."""
         likely: Iterable[str] = names
-        if self.forbidden is None:
+        if self.hidden_by is None and self.forbidden is None:
             # Few names match any rule, so a fast test first selects those that may match.
             files = [file for file in (*(self.agent or ()), *(self.git or ())) if file.rules]
             end = "/" * is_folder
@@ -328,7 +333,10 @@ class IgnoreScope:
         return scope.with_own_rules(names)
 
     def with_own_rules(self, names: Container[str]) -> IgnoreScope:
-        """Return this scope with the ignore files in its folder. A `ToolError` if one for agents is not understood."""
+        """Return this scope with the ignore files in its folder.
+
+        Raises a `ToolError` if an agent-ignore file is not understood.
+        """
         git, agent, folder, base = self.git, self.agent, self.folder, len(self.prefix)
         if git is not None and GIT_FOLDER in names:
             exclude = exclude_file(folder)
@@ -385,18 +393,14 @@ def scope_of(
         folder = os.path.join(folder, name)
         if agent and folder == agent_root:
             scope = replace(scope, agent=())
-        elif scope.agent and contains(folder, root) and replace(scope, git=()).deciding_file(name, is_folder=True):
-            scope = replace(scope, forbidden=_everything_is_hidden)
+        elif scope.agent and contains(folder, root):
+            scope = replace(scope, hidden_by=replace(scope, git=()).deciding_file(name, is_folder=True))
         scope = scope.enter(folder, present(folder))
     return scope
 
 
-def _everything_is_hidden(_: str) -> str:
-    return "an agent-ignore file of an outer workspace folder"
-
-
 def agent_scope_above(outer_root: str, root: str) -> IgnoreScope:
-    """Return a root's agent-ignore rules without those in its own files."""
+    """Return the agent-ignore rules that apply to a root in `outer_root`, except those in the root's own files."""
     scope = IgnoreScope("", None, (), None, outer_root)
     for name in filter(None, root[len(outer_root) :].split(os.sep)):
         scope = scope.with_own_rules(PresentNames(scope.folder))
@@ -508,19 +512,14 @@ def _beginning_of(path: str, *, through_links: bool = False) -> bytes:
 def _read(file: OpenedFile, size: int) -> bytes:
     """Read `size` bytes, or up to the end. A single system call may return fewer bytes."""
     blocks: list[bytes] = []
-    while size > 0:
-        block: bytes | None = file.stream.read(size)
-        if block is None:
-            raise BlockingIOError  # the file is generated on demand, so more content may follow
-        if not block:
-            break
+    while size > 0 and (block := file.read_block(size)):
         blocks.append(block)
         size -= len(block)
     return b"".join(blocks)
 
 
 def repository_of(work_tree: str) -> str | None:
-    """Return where git keeps a work tree's data: `.git`, or where a file of that name points. `None` without either."""
+    """Return where git keeps a work tree's data: `.git`, or where a file of that name points; `None` without `.git`."""
     git_path = os.path.join(work_tree, GIT_FOLDER)
     try:
         mode = os.lstat(git_path).st_mode
@@ -533,7 +532,7 @@ def repository_of(work_tree: str) -> str | None:
 
 
 def exclude_file(work_tree: str) -> str | None:
-    """Return the path of a repository's exclude file, which may not exist; `None` without a repository."""
+    """Return the path of a repository's exclude file, which need not exist; `None` without a repository."""
     repository = repository_of(work_tree)
     if repository is None:
         return None

@@ -2,8 +2,8 @@
 
 A real path is opened without following symlinks, with one system call if the kernel supports it, otherwise folder by
 folder. This module does not know the workspace's roots: `tools.files.workspace` calls it for files inside the roots.
-Some files are not opened through the workspace, such as ignore files and git's own files, which may be above the root.
-Their content is never shown.
+Files that may be above the root, such as ignore files and git's own files, are not opened through the workspace. No
+tool shows their content.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ _STEP_FLAGS = (PATH_ONLY or os.O_RDONLY) | _FOLDER | _NO_LINK
 _OPEN_FLAGS: int = os.O_RDONLY | sum(
     getattr(os, name, 0) for name in ("O_CLOEXEC", "O_NOCTTY", "O_BINARY", "O_NONBLOCK")
 )
-_OPENAT2 = 437  # system call number, the same on all Linux architectures except Alpha
+_OPENAT2 = 437  # the system call's number on x86, Arm, RISC-V, POWER and s390
 _AT_FDCWD = -100
 _OPEN_HOW = struct.Struct("=QQQ")  # flags, mode and resolve flags
 _RESOLVE_NO_LINKS = 0x02 | 0x04  # `RESOLVE_NO_MAGICLINKS` and `RESOLVE_NO_SYMLINKS`
@@ -55,20 +55,20 @@ _RESOLVE_CACHED = 0x20
 # `AT_EMPTY_PATH` and `AT_STATX_DONT_SYNC`: stat a descriptor without asking a file server
 _OF_DESCRIPTOR = 0x1000 | 0x4000
 _MODE_AND_DEVICE = struct.Struct("=28xH106xII")  # the mode and the device numbers in `struct statx`
-# Magic numbers of file systems that open files locally: ext, XFS, Btrfs, F2FS, ZFS, bcachefs. Overlays are not listed,
-# because the file system under an overlay may be implemented by a program. tmpfs is not listed, because it does not
-# support reads that fail instead of waiting (`RWF_NOWAIT`), and because its device numbers are soon reused.
+# Magic numbers of file systems on local disks: ext, XFS, Btrfs, F2FS, ZFS, bcachefs. Overlays are not listed, because
+# the file system under an overlay may be implemented by a program. tmpfs is not listed, because it does not support
+# reads that fail instead of waiting (`RWF_NOWAIT`), and because its device numbers are soon reused.
 _LOCAL_FILE_SYSTEMS = frozenset({0xEF53, 0x58465342, 0x9123683E, 0xF2F52010, 0x2FC12FC1, 0xCA451A4E})
 MEMORY_BYTES = 1 << 14  # files up to this size are read on the event loop; decoding more would block noticeably
 PAUSE_SECONDS = 0.1  # after a miss, the kernel's cache is not tried for this long
-# Maximum attempts to open a path. The kernel asks for another attempt if a folder is moved while it resolves the path
+# Maximum attempts to open a path if a signal interrupts the call, or if another program holds a lease on the file
 _ATTEMPTS = 100
 TEMPORARY_PREFIX = ".coretools-"  # prefix of the temporary files that writes create
 _TEMPORARY = re.compile(rf"{re.escape(TEMPORARY_PREFIX)}[0-9a-f]{{16}}\.tmp")
 
 
 def temporary_name() -> str:
-    """Return a new name for a file that tools never show, because the file to be replaced may be hidden."""
+    """Return a new name for a temporary file. Tools hide such files, because the file to be replaced may be hidden."""
     return f"{TEMPORARY_PREFIX}{secrets.token_hex(8)}.tmp"
 
 
@@ -76,8 +76,12 @@ def is_temporary(name: str) -> bool:
     return name.startswith(TEMPORARY_PREFIX) and _TEMPORARY.fullmatch(name) is not None
 
 
+def _os_error(number: int) -> OSError:
+    return OSError(number, os.strerror(number))
+
+
 class NotInMemoryError(Exception):
-    """Only cached data was requested, but the kernel would have to wait for a disk or another process."""
+    """Only cached data was requested, but the kernel would have to wait for a disk or for another process."""
 
 
 class _Mode(threading.local):
@@ -91,8 +95,8 @@ _mode = _Mode()
 def from_memory(work: Callable[[], WorkT]) -> WorkT | None:
     """Call `work`, but give up if the kernel cannot answer a file access from its cache.
 
-    `work` must access files only through this module, or call `may_block` first. It must be repeatable. Returns `None`
-    if `work` would block; the caller then has to call it in a thread.
+    `work` must be repeatable, and must call `may_block` before it accesses files without this module. Returns `None` if
+    `work` would block; the caller then has to call `work` in a thread.
     """
     if (by_kernel := _kernel_opener()) is None or time.monotonic() < by_kernel.memory_pause:
         return None
@@ -107,7 +111,7 @@ def from_memory(work: Callable[[], WorkT]) -> WorkT | None:
 
 
 def may_block() -> None:
-    """Declare that the following code may block or take a long time. Raises `NotInMemoryError` in `from_memory`."""
+    """Declare that the following code may block or take a long time. Raises `NotInMemoryError` during `from_memory`."""
     if _mode.is_memory_only:
         raise NotInMemoryError
 
@@ -115,24 +119,27 @@ def may_block() -> None:
 def open_link_free(path: str, flags: int, mode: int = 0) -> int:
     """Open a real path, which is absolute and has no `.` or `..`. Child processes do not inherit the descriptor.
 
-    The flags are those of `os.open`; `O_PATH` and `O_NOFOLLOW` together open a final symlink itself. Raises an
-    `OSError` with `ELOOP` if a component of the path is now a symlink.
+    The flags are those of `os.open`; `O_PATH` and `O_NOFOLLOW` together open a final symlink itself, not its target.
+    Raises an `OSError` with `ELOOP` if a component of the path is now a symlink.
     """
     if not CAN_STEP:
         if os.path.normcase(os.path.realpath(path)) != os.path.normcase(path):
-            raise OSError(errno.ELOOP, os.strerror(errno.ELOOP))
+            raise _os_error(errno.ELOOP)
         return os.open(path, flags, mode)
     if (by_kernel := _kernel_opener()) is None:
         return _open_by_steps(path, flags, mode)
     name = os.fsencode(path)
     if b"\0" in name:
-        raise OSError(errno.EINVAL, os.strerror(errno.EINVAL))  # the kernel would read a NUL as the end of the path
+        raise _os_error(errno.EINVAL)  # the kernel would read a NUL as the end of the path
     opener = by_kernel.open_from_memory if _mode.is_memory_only else by_kernel.open
     return opener(name, flags | _CLOSED_IN_CHILDREN, mode)
 
 
 class _KernelOpener:
-    """Opens a real path with one system call of Linux; an `OSError` if the kernel lacks it or a sandbox forbids it."""
+    """Opens real paths with one system call of Linux.
+
+    The constructor raises an `OSError` if the kernel lacks this system call or a sandbox forbids it.
+    """
 
     def __init__(self) -> None:
         import ctypes  # noqa: PLC0415 - not needed at startup
@@ -150,7 +157,7 @@ class _KernelOpener:
         os.close(self.open(os.fsencode(os.sep), os.O_RDONLY | _FOLDER | _CLOSED_IN_CHILDREN, 0))
         try:
             os.close(self.open_from_memory(os.fsencode(os.sep), PATH_ONLY | _CLOSED_IN_CHILDREN, 0))
-            # The cache is not tried before this time.
+            # The time before which the kernel's cache is not tried
             self.memory_pause = 0.0 if self._statx is not None else math.inf
         except (OSError, NotInMemoryError):
             self.memory_pause = math.inf
@@ -165,8 +172,7 @@ class _KernelOpener:
             number = self._errno()
             if number not in (errno.EAGAIN, errno.EINTR):
                 break
-        number = errno.EBUSY if number == errno.EAGAIN else number
-        raise OSError(number, os.strerror(number))
+        raise _os_error(errno.EBUSY if number == errno.EAGAIN else number)
 
     def open_from_memory(self, name: bytes, flags: int, mode: int) -> int:
         """Open the path, or raise `NotInMemoryError` if this would block."""
@@ -192,10 +198,10 @@ class _KernelOpener:
         number = self._errno()
         if number in (errno.EAGAIN, errno.EINTR, errno.EINVAL):
             raise NotInMemoryError
-        raise OSError(number, os.strerror(number))
+        raise _os_error(number)
 
     def probe_device(self, descriptor: int, device: int) -> None:
-        """Find out whether files on a device can be opened without blocking. This call itself may block."""
+        """Find out whether files on a device can be opened without blocking. This method itself may block."""
         if device not in self._is_local and not self._fstatfs(descriptor, buffer := self._new_buffer(256)):
             (kind,) = struct.unpack_from("@l", buffer.raw)
             self._is_local[device] = kind & 0xFFFFFFFF in _LOCAL_FILE_SYSTEMS
@@ -205,7 +211,7 @@ class _KernelOpener:
 
 @cache
 def _kernel_opener() -> _KernelOpener | None:
-    """Return the opener, or `None` on systems other than Linux, on old kernels and in some sandboxes."""
+    """Return the opener; `None` on systems other than Linux, on old kernels, and in some sandboxes."""
     try:
         return _KernelOpener() if sys.platform == "linux" else None
     except OSError:
@@ -216,7 +222,7 @@ def _open_at(name: str, flags: int, mode: int, folder: int | None) -> int:
     try:
         return os.open(name, flags, mode, dir_fd=folder)
     except BlockingIOError:  # another program holds a lease on the file, and the kernel is breaking the lease
-        raise OSError(errno.EBUSY, os.strerror(errno.EBUSY)) from None
+        raise _os_error(errno.EBUSY) from None
 
 
 def _open_by_steps(path: str, flags: int, mode: int) -> int:
@@ -230,7 +236,7 @@ def _open_by_steps(path: str, flags: int, mode: int) -> int:
             return _open_at(name, flags, mode, current)
         except NotADirectoryError:
             if stat.S_ISLNK(os.stat(name, dir_fd=current, follow_symlinks=False).st_mode):
-                raise OSError(errno.ELOOP, os.strerror(errno.ELOOP)) from None
+                raise _os_error(errno.ELOOP) from None
             raise
 
     try:
@@ -243,12 +249,15 @@ def _open_by_steps(path: str, flags: int, mode: int) -> int:
         os.close(current)
     if flags & PATH_ONLY and not flags & _NO_LINK and stat.S_ISLNK(os.fstat(descriptor).st_mode):
         os.close(descriptor)
-        raise OSError(errno.ELOOP, os.strerror(errno.ELOOP))
+        raise _os_error(errno.ELOOP)
     return descriptor
 
 
 def lstat(path: str) -> os.stat_result:
-    """Return the stat of a real path, not following a final symlink. `ELOOP` if a folder in it is now a symlink."""
+    """Return the stat of a real path, not following a final symlink.
+
+    Raises an `OSError` with `ELOOP` if a folder on the path is now a symlink.
+    """
     may_block()
     if not PATH_ONLY:
         parent, name = os.path.split(path)
@@ -274,7 +283,7 @@ def exists(path: str) -> bool:
 
 
 def path_without_links(path: str) -> str | None:
-    """Return the normalised absolute path if one system call shows that it exists and has no symlinks, else `None`."""
+    """Return the normalised form of an absolute path if opening it with `O_PATH` finds no symlink, else `None`."""
     if ".." in path or not PATH_ONLY:
         return None
     normal = os.path.normpath(path)
@@ -321,7 +330,7 @@ def real_path(path: str, mount: tuple[str, str] | None = None) -> str:
                 real = os.sep if target.startswith(os.sep) else real
                 pending.extend(target.split(os.sep)[::-1])
         if links > MAX_LINKS or names > MAX_NAMES:
-            raise OSError(errno.ELOOP, os.strerror(errno.ELOOP))
+            raise _os_error(errno.ELOOP)
     return apply_mount(real)
 
 
@@ -357,7 +366,10 @@ def identity_of(info: os.stat_result) -> FileIdentity:
 
 
 def stamp_of(path: str) -> Stamp | None:
-    """Return a stamp that differs after every change (of a folder: of its names), or `None` if not accessible."""
+    """Return a stamp that differs after a change of a file's content or of a folder's names.
+
+    Returns `None` if the path is not accessible. The stamp may stay the same if two changes quickly follow each other.
+    """
     try:
         status = os.stat(path)
     except OSError:
@@ -373,7 +385,7 @@ class StampedCache(Generic[Value]):
         self._entries: dict[Hashable, tuple[tuple[tuple[str, Stamp | None], ...], Value]] = {}
 
     def get(self, key: Hashable) -> Value | None:
-        """Return the value if none of its paths has changed."""
+        """Return the value if none of its paths has changed, else `None`."""
         entry = self._entries.get(key)
         if entry is None or any(stamp_of(path) != stamp for path, stamp in entry[0]):
             return None
@@ -458,18 +470,31 @@ class OpenedFile:
                 raise NotInMemoryError
             return bytes(buffer)
         if sys.platform != "win32":
-            return os.pread(self._descriptor, byte_count, 0)
+            try:
+                return os.pread(self._descriptor, byte_count, 0)
+            except BlockingIOError:
+                raise _os_error(errno.EBUSY) from None
         self.stream.seek(0)
         data = self.stream.read(byte_count)
         self.stream.seek(0)
         return data
 
-    def blocks(self, signal: AbortSignal, most_bytes: int = BLOCK_BYTES) -> Iterator[bytes]:
+    def read_block(self, size: int) -> bytes:
+        """Continue to read `stream`: return up to `size` bytes, or none at the end of the file.
+
+        Raises an `OSError` with `EBUSY` if the file is generated on demand and the next bytes do not exist yet.
+        """
+        block: bytes | None = self.stream.read(size)
+        if block is None:
+            raise _os_error(errno.EBUSY)
+        return block
+
+    def blocks(self, signal: AbortSignal, max_block: int = BLOCK_BYTES) -> Iterator[bytes]:
         """Yield the whole content in blocks, and check for cancellation before each block."""
         self.stream.seek(0)
         remaining = self.info.st_size + 1
         signal.raise_if_aborted()
-        while block := self.stream.read(min(remaining, most_bytes)):
+        while block := self.read_block(min(remaining, max_block)):
             yield block
             remaining = max(remaining - len(block), BLOCK_BYTES)
             signal.raise_if_aborted()
@@ -493,7 +518,7 @@ class Entries(NamedTuple):
 
 
 class Folder:
-    """An open folder, even if its path now leads elsewhere. Entries that are symlinks are never followed."""
+    """An open folder. It stays the same folder if its path later leads elsewhere. Symlinks in it are not followed."""
 
     __slots__ = ("_path", "descriptor")
 
@@ -509,7 +534,7 @@ class Folder:
             os.close(self.descriptor)
 
     def entry_path(self, name: str) -> str:
-        """Return the path of an entry for calls with `dir_fd`: the whole path if there is no descriptor."""
+        """Return the path of an entry for calls with `dir_fd`: its name, or the whole path without a descriptor."""
         return name if self.descriptor is not None else os.path.join(self._path, name)
 
     def open_file(self, name: str) -> OpenedFile:
@@ -559,7 +584,7 @@ class Folder:
 def open_folder(path: str, *, to_list: bool = True) -> Folder:
     """Open the folder at a real path, without checking it against any root.
 
-    If `to_list` is false, a folder without read permission can also be opened. Raises an `OSError` with `ELOOP` if a
+    If `to_list` is false, Linux also opens a folder without read permission. Raises an `OSError` with `ELOOP` if a
     component of the folder's path is now a symlink.
     """
     if not CAN_STEP:
@@ -598,7 +623,7 @@ def open_private_folder(path: str, *, makes: bool) -> Folder:
 
 @contextmanager
 def folder_to_write_in(path: str, base_folder: str) -> Generator[Folder]:
-    """Open the folder at a real path. Create missing folders below `base_folder`, and remove them after an error."""
+    """Open the folder at a real path. Create missing folders under `base_folder`, and remove them after an error."""
     missing: list[str] = []
     while True:
         try:

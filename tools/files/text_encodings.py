@@ -21,13 +21,13 @@ from tools.text.file_names import brief
 
 SNIFFED_BYTES = 4096  # bytes examined to decide whether a file is text (4 KB in Qwen Code)
 MAX_CONTROL_SHARE = 0.3  # a file with a larger share of control characters counts as binary (30 % in Qwen Code)
-# Shown for an undecodable byte. A file may contain it itself, so finding it does not prove that decoding failed.
+# Shown for an undecodable byte. A file may contain this character, so finding it does not prove that decoding failed.
 REPLACEMENT = "\ufffd"
 UNKNOWN_8BIT = "unknown-8bit"  # registered by IANA for unknown encodings
 Eol = Literal["lf", "crlf", "cr", "mixed"]
 _ANY_ENDING = re.compile(r"(\r\n|\r|\n)")
 _CONTROLS = bytes([*range(9), *range(14, 32)])
-_NOT_BESIDE_NUL = re.compile(rb"[\x01-\x06\x0e-\x1a\x1c-\x1f]|\0\0\0")  # does not occur in text that contains NUL
+_NOT_IN_NUL_TEXT = re.compile(rb"[\x01-\x06\x0e-\x1a\x1c-\x1f]|\0\0\0")  # does not occur in text that contains NUL
 NUL_MARK = "\u2400"  # the character shown for a NUL
 
 
@@ -38,7 +38,7 @@ class Encoding:
     bom: bytes = b""  # the byte order mark; empty if there is none
     shown_as: str = "utf-8"  # for an unknown encoding, the guessed codec for display; never used for writing
     is_known: bool = True
-    is_wide: bool = False  # whether code units have several bytes, so that line endings are not single bytes
+    is_wide: bool = False  # whether code units have several bytes, so line endings are not single bytes
 
 
 UTF_8 = Encoding("utf-8", "utf-8")
@@ -90,7 +90,7 @@ def looks_binary(head: bytes) -> bool:
     sample = head[:SNIFFED_BYTES]
     # NULs also separate names in the output of `find -print0`, and occur in logs after a crash.
     if b"\0" in sample:
-        return _NOT_BESIDE_NUL.search(sample) is not None or not sample.strip(b"\0") or not is_utf8(sample)
+        return _NOT_IN_NUL_TEXT.search(sample) is not None or not sample.strip(b"\0") or not is_utf8(sample)
     size = len(sample)
     return size - len(sample.translate(None, _CONTROLS)) > MAX_CONTROL_SHARE * size
 
@@ -110,7 +110,7 @@ def decode_unless_binary(data: bytes) -> Decoded | None:
 
 
 def encode(text: str, encoding: Encoding) -> bytes:
-    """Encode a whole file, including its byte order mark. Another one at the start of the text is also kept."""
+    """Encode a whole file, including its byte order mark. A second mark, at the start of the text, is kept too."""
     return encoding.bom + text.encode(encoding.codec)
 
 
@@ -150,8 +150,8 @@ RUN_BONUS = 0.04
 _HIGH = re.compile(rb"[\x80-\xff]")
 _ASCII_LETTER = re.compile(rb"[A-Za-z]")
 _HIGH_RUN = re.compile(rb"[\x80-\xff]+")
-# A word with non-ASCII bytes, and its part up to the last of them within `SAMPLE_BYTES`. The bytes between words are
-# always single characters in the encodings above.
+# A word with non-ASCII bytes. The group is its part up to the last non-ASCII byte within `SAMPLE_BYTES`. The bytes
+# between words are always single characters in the encodings above.
 _HIGH_WORD = re.compile(rb"([\x80-\xff](?:[^\x00-\x2f]{0,%d}[\x80-\xff])?)[^\x00-\x2f]*" % SAMPLE_BYTES)
 
 
@@ -242,7 +242,10 @@ def shown_text(data: bytes) -> ShownText:
 
 
 def possible_decodings(data: bytes) -> dict[str, set[str]]:
-    """Return what `shown_text` may show for bytes other than UTF-8, with the encodings. Much faster than `guess`."""
+    """Return every text that `shown_text` may show for bytes that are not UTF-8, with the names of its encodings.
+
+    This is much faster than `guess`.
+    """
     if marked_encoding(data) is not None:
         return {shown_text(data).text: {UNKNOWN.name}}
     encodings_by_text = {data.decode("utf-8", "replace"): {UNKNOWN.name}}
@@ -282,7 +285,10 @@ def _scores(sample: bytes) -> dict[str, float]:
 
 
 def encoding_named(name: str) -> Encoding:
-    """Return this encoding. A `ToolError` if it is unknown, or cannot encode parts of the text separately."""
+    """Return the encoding with this name.
+
+    Raises a `ToolError` if the name is unknown, or if the encoding cannot encode parts of a text separately.
+    """
     codec = _codec_of(name)
     common_names = {codecs.lookup(common_name).name: common_name for common_name in (*_NAMES, *_ASSUMED)}
     if codec not in common_names and codec not in {codecs.lookup(other).name for other in _ALSO_NAMED.split()}:
@@ -349,7 +355,8 @@ def encoding_to_write(name: str | None, present: Decoded | None, path: str) -> E
 
     This is the named encoding, else the encoding of the current text if that is known, else UTF-8.
 
-    Raises a `ToolError` if the name is unknown, or if the file has the byte order mark of another encoding.
+    Raises a `ToolError` if the name is unknown, or is not UTF-8 and the file has the byte order mark of another
+    encoding.
     """
     current = present.encoding if present is not None and present.encoding.is_known else UTF_8
     if name is None or _is_same_encoding(name, current):

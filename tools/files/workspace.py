@@ -1,4 +1,4 @@
-"""The only way for tools to access files. Turns a path as written into a location inside a root, or an error.
+"""Turns a path as written into a location inside a root, or an error, and opens the files and folders there.
 
 Containment is checked component by component on the real path, in which every symlink is resolved. The real path is
 then opened without following symlinks, so it cannot lead elsewhere. Only regular files are opened, and opening them
@@ -29,22 +29,23 @@ from tools.text.look_alikes import visible_form
 MAX_PATH_CHARS = 4096  # Linux's PATH_MAX; resolving a longer path is slow and always fails
 SCRATCH_NAME = "/tmp"  # noqa: S108 - the name of a client's scratch folder for tools and commands
 WORK_NAME = "/var/tmp"  # noqa: S108 - the folder for temporary files of commands that change files
-MAX_FILES = 10_000  # maximum number of files per client; the oldest reads are dropped first
+MAX_FILES = 10_000  # maximum number of files remembered per client; the oldest reads are dropped first
 MAX_CONTENT_BYTES = 2_000_000  # maximum bytes of file contents kept per client, to show what has changed
 MAX_REPLACED = 20  # maximum number of overwritten contents kept per client
 _BELOW_TMP = "This workspace is in /tmp, so files that commands put elsewhere in /tmp are not kept."
-# Characters that a model may have copied with a shell escape (Qwen Code's list)
+# Characters that a model may have copied with the backslash that a shell needs (Qwen Code's list)
 _SHELL_ESCAPE = re.compile(r"\\([ \t()\[\]{};|*?$`'\"#&<>!~])")
 
 
 @dataclass(frozen=True, slots=True)
 class Location:
-    """A path inside a root, whether or not it exists."""
+    """A path inside a root, a readable folder or the scratch folder. Nothing has to exist at the path."""
 
-    root: str  # real path of the root
+    root: str  # real path of the innermost of these folders that contains the path
     path: str  # the real path; equal to `root` for the root itself
     raw_path: str  # the path as the caller wrote it
-    in_scratch: bool = False  # whether the root is the client's scratch folder, whose real path is never shown
+    unresolved_path: str  # the absolute form of the path as written, without resolving symlinks
+    in_scratch: bool = False  # whether `root` is the client's scratch folder, whose real path is never shown
     by_look: bool = False  # whether the file's name only looks like the one that the caller wrote
 
     @property
@@ -68,7 +69,8 @@ class Location:
         return relative_path.replace(os.sep, "/") or "."
 
 
-# A function that returns the rule, as written, that forbids reading a real path. Rules for a folder cover its contents
+# A function that takes a real path, and returns the rule that forbids reading it, such as `permissions.deny rule
+# Read(x)`, or `None`. Rules for a folder cover its contents
 Forbidden = Callable[[str], str | None]
 
 
@@ -129,7 +131,7 @@ class Workspace:
             self.forbidden = hides
 
     def ignore_root(self, root: str) -> str:
-        """Return the outermost folder around a root whose agent-ignore files apply to it; the root itself if alone."""
+        """Return the outermost folder whose agent-ignore files apply to a root: one around the root, or the root."""
         return min((folder for folder in self.ignore_roots if contains(folder, root)), key=len, default=root)
 
     @property
@@ -165,19 +167,19 @@ class Workspace:
         if "\0" in raw_path:
             raise ToolError(ToolErrorType.INVALID_TOOL_PARAMS, "The path contains a NUL character; no file name can.")
         try:
-            literal = os.path.join(base, raw_path)
-            if os.sep == "/" and literal.startswith("//"):  # normpath keeps two leading slashes
-                literal = "/" + literal.lstrip("/")
-            literal = self._map_work_path(literal)
+            unresolved_path = _join(base, raw_path)
+            literal = self._map_work_path(unresolved_path)
             scratch_path = self._map_scratch_path(literal)
             link_free = path_opener.path_without_links(scratch_path or literal)
             real = link_free or self._real_path(literal)
             root = self._root_above(real)
-            alike: list[str] = []
+            alike: list[tuple[str, str]] = []
             if root and not link_free and not os.path.lexists(real if scratch_path else literal):
-                real = self._resolve_variant(base, raw_path)
-                alike = self.look_alikes(real) if by_look and not os.path.lexists(real) else alike
-                real = alike[0] if len(alike) == 1 else real
+                unresolved_path, real = self._resolve_variant(base, raw_path)
+                if by_look and not os.path.lexists(real):
+                    alike = self.look_alikes(self._unresolved_in_root(unresolved_path) or real)
+                if len(alike) == 1:
+                    unresolved_path, real = self._name_of(alike[0][0]), alike[0][1]
                 root = self._root_above(real)
         except (OSError, ValueError) as error:
             raise explain(error, shown_path(raw_path)) from None
@@ -195,7 +197,8 @@ class Workspace:
             real = _with_actual_case(real, root)
             root = self._root_of(real, raw_path)
         self._refuse_reserved(real, root, raw_path)
-        return Location(root, real, raw_path, in_scratch=root == self._top, by_look=len(alike) == 1)
+        normal = os.path.normpath(unresolved_path)
+        return Location(root, real, raw_path, normal, in_scratch=root == self._top, by_look=len(alike) == 1)
 
     def _refuse_reserved(self, real: str, root: str, raw_path: str) -> None:
         if self._private and is_inside(real, self._private):
@@ -210,23 +213,38 @@ class Workspace:
                 "neither read nor written, and a later write in their folder removes them. Use another name.",
             )
 
-    def look_alikes(self, path: str) -> list[str]:
-        """Return the real paths that look like a missing one, except those covered by a rule against reading."""
+    def _unresolved_in_root(self, path: str) -> str:
+        """Return an absolute path with symlinks unresolved, or an empty string if only resolving it shows its root."""
+        if ".." in path:
+            return ""
+        mapped_path = self._map_scratch_path(path) or os.path.normpath(self._map_work_path(path))
+        return mapped_path if self.holds(mapped_path) else ""
+
+    def look_alikes(self, path: str) -> list[tuple[str, str]]:
+        """Return the existing paths that look like a missing path, each with unresolved symlinks and as a real path.
+
+        Paths covered by a rule against reading are left out.
+        """
         root = self._root_above(path)
-        matches = [root] if root else []
+        matches = [(root, root)] if root else []
         for name in path[len(root) :].strip(os.sep).split(os.sep):
             if len(matches) != 1:
                 return []
+            [(unresolved_parent, parent)] = matches
             names, target_form = [name], visible_form(name)
             try:
-                if not os.path.lexists(os.path.join(matches[0], name)):
-                    with self.open_folder(matches[0]) as folder:
+                if not os.path.lexists(os.path.join(parent, name)):
+                    with self.open_folder(parent) as folder:
                         names = [entry for entry in folder.names() if visible_form(entry) == target_form]
-                paths = [os.path.join(matches[0], entry) for entry in names]
-                matches = [path_opener.real_path(path) for path in paths if not self._forbids(path)]
+                paths = [(os.path.join(unresolved_parent, entry), os.path.join(parent, entry)) for entry in names]
+                matches = [
+                    (unresolved_path, self._real_path(self._name_of(path)))
+                    for unresolved_path, path in paths
+                    if not self._forbids(unresolved_path) and not self._forbids(path)
+                ]
             except (OSError, PathNotInWorkspaceError):
                 return []
-            matches = [path for path in matches if self.holds(path) and not self._forbids(path)]
+            matches = [match for match in matches if self.holds(match[1]) and not self._forbids(match[1])]
         return matches
 
     def _forbids(self, path: str) -> bool:
@@ -249,7 +267,10 @@ class Workspace:
         return self._top + normal[len(SCRATCH_NAME) :]
 
     def _real_path(self, literal: str) -> str:
-        """Return the real path of an absolute path, which need not exist. Empty if a symlink leads out of `/tmp`."""
+        """Return the real path of an absolute path, which need not exist.
+
+        Returns an empty string for a path in `/tmp` if a symlink leads out of the scratch folder.
+        """
         if self.scratch is None or self._map_scratch_path(literal) is None:
             return path_opener.real_path(self._map_work_path(literal))
         path_opener.may_block()
@@ -263,30 +284,30 @@ class Workspace:
         rule = (forbidden and forbidden(location.path)) or self.rule_of_all_reading
         return f"the {rule}" if rule else None
 
-    def forbidden_in(self, place: Location) -> Forbidden | None:
-        """Return the rules against reading a location and its contents, by its real path or as the caller wrote it."""
-        forbidden, written_path = self.forbidden, os.path.normpath(os.path.join(self.first_root, place.raw_path))
-        if forbidden is None or written_path == place.path:
+    def forbidden_in(self, location: Location) -> Forbidden | None:
+        """Return the rules against reading `location` and its contents, under its real path or its unresolved path."""
+        forbidden, unresolved_path = self.forbidden, location.unresolved_path
+        if forbidden is None or unresolved_path == location.path:
             return forbidden
-        return lambda path: forbidden(path) or forbidden(written_path + path.removeprefix(place.path))
+        return lambda path: forbidden(path) or forbidden(unresolved_path + path.removeprefix(location.path))
 
     def _name_of(self, real: str) -> str:
         """Return the name that rules use for a real path. In the scratch folder, this is a path in `/tmp`."""
         return SCRATCH_NAME + real[len(self._top) :] if self._top and contains(self._top, real) else real
 
-    def _resolve_variant(self, base: str, raw_path: str) -> str:
-        """Return the real path of the most likely variant of a missing path: one that exists, if there is one."""
+    def _resolve_variant(self, base: str, raw_path: str) -> tuple[str, str]:
+        """Return the most likely variant of a missing path (one that exists, if there is one), and its real path."""
         bare_path = raw_path.strip()
-        variants = [os.path.join(base, bare_path)]
+        variants = [_join(base, bare_path)]
         unquoted_path = parse_quoted_path(bare_path)
         if unquoted_path is not None and "\0" not in unquoted_path:
-            variants.insert(0, os.path.join(base, unquoted_path))
+            variants.insert(0, _join(base, unquoted_path))
         if "\\" in bare_path and os.sep != "\\":
-            variants.append(os.path.join(base, _SHELL_ESCAPE.sub(r"\1", bare_path)))
+            variants.append(_join(base, _SHELL_ESCAPE.sub(r"\1", bare_path)))
         for path in variants:
             real = self._real_path(path)
             if self.holds(real) and os.path.lexists(real):
-                return real
+                return path, real
         first = bare_path.partition(os.sep)[0]
         if not os.path.lexists(os.path.join(base, first)):
             if first.startswith("~") and (first == "~" or os.sep in bare_path):
@@ -297,7 +318,7 @@ class Workspace:
             if bare_path.lower().startswith("file://"):
                 raise ToolError(ToolErrorType.INVALID_TOOL_PARAMS, f"'{shown_path(raw_path)}' is a URI. Give its path.")
         # Quotes or blanks around a name are never intended, even for a new file.
-        return self._real_path(variants[0])
+        return variants[0], self._real_path(variants[0])
 
     def locate_exactly(self, path: str) -> Location:
         """Resolve an absolute path, such as one from a URI, exactly as written. The path must exist."""
@@ -344,7 +365,8 @@ class Workspace:
         """Return the location of a real path or scratch name, without disk access. Refuses paths outside all roots."""
         real = self._map_scratch_path(path) or path
         root = self._root_of(real, path)
-        return Location(root, real, self._name_of(real), in_scratch=root == self._top)
+        name = self._name_of(real)
+        return Location(root, real, name, name, in_scratch=root == self._top)
 
     def _root_above(self, real: str) -> str:
         """Return the innermost root, readable folder or scratch folder that contains a path; empty if there is none."""
@@ -470,6 +492,12 @@ class Workspace:
         return " It exists in the machine's own /tmp, which tools cannot see. The user can copy it into the workspace."
 
 
+def _join(base: str, path: str) -> str:
+    joined = os.path.join(base, path)
+    # `normpath` keeps two leading slashes.
+    return "/" + joined.lstrip("/") if os.sep == "/" and joined.startswith("//") else joined
+
+
 def contains(root: str, path: str) -> bool:
     return path == root or path.startswith(root if root.endswith(os.sep) else root + os.sep)
 
@@ -482,11 +510,21 @@ def is_inside(path: str, folders: Iterable[str]) -> bool:
 def outermost(paths: Iterable[str]) -> list[str]:
     """Return the absolute paths that are not inside another one, shortest first. Compares only text."""
     result: list[str] = []
-    # The order of equally long paths must not vary, because answers are bound to it (`CommandView.digest`).
+    # Equally long paths need a fixed order, because a person's answer is bound to the list (`CommandView.digest`).
     for path in sorted(dict.fromkeys(paths), key=lambda path: (len(path), path)):
         if not is_inside(path, result):
             result.append(path)
     return result
+
+
+def resolve_links(path: str) -> str:
+    """Resolve the symlinks in a path as far as they can be read. A path with a NUL is returned unchanged."""
+    with suppress(OSError, ValueError):
+        return os.path.realpath(path)
+    # A symlink cannot be read, such as /proc/1/root, or was replaced just now.
+    with suppress(OSError, ValueError):
+        return path_opener.real_path(os.path.join(os.getcwd(), path))
+    return path
 
 
 def ignores_case(folder: str) -> bool:
@@ -565,7 +603,7 @@ class SeenFile(NamedTuple):
 
 
 class ReadLedger:
-    """Files that a client has seen, by real path. A later write notices whether one has changed. Thread-safe."""
+    """Files that a client has seen, by real path. A write uses it to notice that a file has changed. Thread-safe."""
 
     __slots__ = ("_content_bytes", "_contents", "_lock", "_noticed", "_replaced", "_seen", "is_shared")
 
@@ -583,8 +621,8 @@ class ReadLedger:
     ) -> None:
         """Record a file as seen.
 
-        `content`, the whole content if it is known, is kept for a while. `old_content`, the content that a write
-        replaced, is kept only if the ledger is shared.
+        `content`, the whole content if it is known, is kept until newer contents need its space. `old_content`, the
+        content that a write replaced, is kept only if the ledger is shared.
         """
         with self._lock:
             if self.is_shared and old_content is not None and len(old_content) <= MAX_CONTENT_BYTES // MAX_REPLACED:
@@ -610,13 +648,13 @@ class ReadLedger:
         with self._lock:
             return self._replaced.get(real_path)
 
-    def is_first_notice(self, real_path: str) -> bool:
+    def is_first_notice(self, key: str) -> bool:
         """Return True on the first call with this key, usually a path. Used to give each warning only once."""
         with self._lock:
-            is_first = real_path not in self._noticed
+            is_first = key not in self._noticed
             if len(self._noticed) >= MAX_FILES:
                 self._noticed.clear()
-            self._noticed.add(real_path)
+            self._noticed.add(key)
         return is_first
 
     def get(self, real_path: str) -> SeenFile | None:

@@ -172,7 +172,7 @@ class Threads:
     async def run(self, work: Callable[[], OutcomeT]) -> OutcomeT:
         """Submit work and wait for it. A cancellation drops work that is queued and abandons work that has begun.
 
-        Raises an `ExhaustedError` if the system cannot create a thread, or all are still busy with abandoned work.
+        Raises an `ExhaustedError` if the system cannot create a thread, or all threads are stuck in abandoned work.
         """
         job = self._submit(work)
         try:
@@ -276,7 +276,7 @@ class Threads:
         return next_job
 
     def _check_waiting(self) -> None:
-        """Assign a thread to work that has waited too long. If all are stuck, it fails after `CHECK_SECONDS`."""
+        """Assign threads to work that has waited too long. If all threads are stuck, it fails after `CHECK_SECONDS`."""
         if self._inbox is not None:
             self._inbox.deliver()
         with self._lock:
@@ -309,7 +309,7 @@ THREADS = Threads()  # the threads of this process; for the blocking work of a c
 
 
 def lend_threads() -> None:
-    """Let the event loop resolve host names in the threads of `THREADS`. It would wait for its own at shutdown."""
+    """Let the event loop resolve host names in the threads of `THREADS`, for which it does not wait at shutdown."""
     from concurrent.futures import Future, ThreadPoolExecutor  # noqa: PLC0415 - loaded on first use
 
     class SharedExecutor(ThreadPoolExecutor):

@@ -14,7 +14,7 @@ from tools.contract.command_views import SYSTEM, Engine
 from tools.contract.permission_subjects import CommandSubject
 from tools.files.ignore_files import repository_of
 from tools.files.path_opener import real_path
-from tools.files.workspace import SCRATCH_NAME, Workspace, contains, is_inside
+from tools.files.workspace import SCRATCH_NAME, Workspace, contains, is_inside, resolve_links
 from tools.machine.unlocked_cached_property import cached_property
 from tools.permissions.command_text import CONNECTIONS, CommandText, SimpleCommand, folders_of_env
 from tools.permissions.git_repositories import (
@@ -133,7 +133,7 @@ class CommandPaths:
         folders = (".", *folders_of_env(command.words))
         paths = [self.absolute(folder, command.folder) for folder in folders]
         return not self.names_scratch and all(
-            path is not None and is_inside(os.path.realpath(path), self._roots) for path in paths
+            path is not None and is_inside(resolve_links(path), self._roots) for path in paths
         )
 
     @cached_property
@@ -185,7 +185,7 @@ class CommandPaths:
         A worktree whose repository is in the workspace does not, unless settings name other files.
         """
         top = work_tree_above(folder) or folder
-        is_linked = is_inside(os.path.realpath(repository_of(top) or top), self._roots)
+        is_linked = is_inside(resolve_links(repository_of(top) or top), self._roots)
         return os.path.isdir(folder) and (not is_linked or any(paths_named_by_settings(top, top)))
 
     def absolute(self, word: str | None, folder: str | None) -> str | None:

@@ -14,9 +14,11 @@ from contextlib import suppress
 from itertools import islice
 
 from tools.contract.call_options import AbortSignal, Deadline
+from tools.contract.tool_errors import suppress_unless_scarce
 from tools.files.child_process import Child, ChildFailedError, find_program
 from tools.files.ignore_files import exclude_file
 from tools.files.path_opener import StampedCache, open_regular, stamp_of
+from tools.files.workspace import resolve_links
 
 MAX_SECONDS = 2.0  # time limit for git to list the names
 MAX_BYTES = 64_000_000  # maximum bytes of output to read from git
@@ -51,7 +53,7 @@ MAX_ID_BYTES = 256 * 1024  # bytes to read of each such file
 def store_of(folder: str) -> str | None:
     """Return the real path of the folder with a work tree's data, or `None`. A bare repository is its own store."""
     exclude = exclude_file(folder)  # `info/exclude`, which is in the store even for linked worktrees
-    store = os.path.realpath(os.path.dirname(os.path.dirname(exclude)) if exclude is not None else folder)
+    store = resolve_links(os.path.dirname(os.path.dirname(exclude)) if exclude is not None else folder)
     return store if all(os.path.exists(os.path.join(store, name)) for name in ("HEAD", "objects")) else None
 
 
@@ -70,7 +72,7 @@ def stores_of_submodules(store: str) -> Iterator[tuple[str, str]]:
 def stored_in(store: str) -> Iterator[str]:
     """Yield the existing files and folders in which a repository stores the content and the names of files."""
     folders, worktrees = [store], os.path.join(store, "worktrees")
-    with suppress(OSError):  # sorted, because an answer is bound to the order of masked paths
+    with suppress_unless_scarce():  # sorted, because an answer is bound to the order of masked paths
         folders += (os.path.join(worktrees, name) for name in sorted(os.listdir(worktrees)))
     for folder in folders:
         for name in ("index", "lfs", "rebase-apply", "rebase-merge", "rr-cache"):
@@ -89,9 +91,10 @@ def object_folders(stores: Iterable[str]) -> Iterator[str]:
             continue
         seen.add(objects)
         yield objects
-        with suppress(OSError), open_regular(os.path.join(objects, "info", "alternates"), through_links=True) as file:
+        alternates = os.path.join(objects, "info", "alternates")
+        with suppress_unless_scarce(), open_regular(alternates, through_links=True) as file:
             lines = os.fsdecode(file.head(MAX_ALTERNATES_BYTES)).splitlines() if levels_left > 0 else []
-            waiting.extend((os.path.realpath(os.path.join(objects, line)), levels_left - 1) for line in lines)
+            waiting.extend((resolve_links(os.path.join(objects, line)), levels_left - 1) for line in lines)
 
 
 class GitStores:

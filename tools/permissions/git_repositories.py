@@ -10,9 +10,10 @@ from contextlib import suppress
 from typing import NamedTuple
 from urllib.parse import unquote
 
+from tools.contract.tool_errors import suppress_unless_scarce
 from tools.files.ignore_files import repository_of
 from tools.files.path_opener import Stamp, StampedCache, open_regular, stamp_of
-from tools.files.workspace import contains, is_inside, outermost
+from tools.files.workspace import contains, is_inside, outermost, resolve_links
 from tools.permissions.protected_files import (
     REPOSITORY,
     folded,
@@ -142,23 +143,23 @@ def linked_stores(top: str) -> list[str]:
     git_file = os.path.join(top, REPOSITORY)
     if not os.path.isfile(git_file):
         return []
-    store = os.path.realpath(repository_of(top) or git_file)
+    store = resolve_links(repository_of(top) or git_file)
     if not os.path.isfile(os.path.join(store, "HEAD")):
         return []
     back = _pointer(store, "gitdir")
-    if back and os.path.realpath(os.path.join(store, back)) == os.path.realpath(git_file):
-        common = os.path.realpath(os.path.join(store, _pointer(store, "commondir")))
+    if back and resolve_links(os.path.join(store, back)) == resolve_links(git_file):
+        common = resolve_links(os.path.join(store, _pointer(store, "commondir")))
         is_own = os.path.dirname(store) == os.path.join(common, "worktrees")
         has_data = all(os.path.lexists(os.path.join(common, name)) for name in ("HEAD", "objects"))
         return [store, common] if is_own and has_data else [store]
     tree = dict(_settings(os.path.join(store, "config"))).get("core.worktree")
-    is_own = tree is not None and os.path.realpath(os.path.join(store, tree)) == top
+    is_own = tree is not None and resolve_links(os.path.join(store, tree)) == top
     return [store] if is_own else []
 
 
 def repositories_outside(folder: str, roots: Sequence[str]) -> Iterator[str]:
     """Yield the real paths outside the workspace in which git makes changes if it works in this folder."""
-    if (top := work_tree_above(os.path.realpath(folder))) is not None:
+    if (top := work_tree_above(resolve_links(folder))) is not None:
         yield from (path for path in outermost((top, *linked_stores(top))) if not is_inside(path, roots))
 
 
@@ -170,11 +171,9 @@ def _pointer(folder: str, name: str) -> str:
 
 def _beginning(path: str) -> str:
     """Return the beginning of a regular file as text; empty if it cannot be read."""
-    try:
-        with open_regular(path, through_links=True) as file:
-            return os.fsdecode(file.head(MAX_SETTINGS_BYTES))
-    except (OSError, ValueError):
-        return ""
+    with suppress(ValueError), suppress_unless_scarce(), open_regular(path, through_links=True) as file:
+        return os.fsdecode(file.head(MAX_SETTINGS_BYTES))
+    return ""
 
 
 def why_protected_at(path: str, root: str, *, is_written: bool = True) -> str | None:
@@ -222,7 +221,7 @@ def paths_named_by_settings(work_tree: str, root: str) -> Iterator[str]:
     named_paths = _named_paths(work_tree)
     yield from (path for path in (*named_paths.hooks, *named_paths.files) if contains(root, path) and path != root)
     if root in named_paths.hooks:
-        with suppress(OSError):
+        with suppress_unless_scarce():
             yield from (os.path.join(root, name) for name in os.listdir(root) if _HOOK.fullmatch(folded(name)))
 
 
@@ -244,7 +243,7 @@ def _named_paths(work_tree: str) -> _NamedBySettings:
     """Return the paths that settings name for a work tree, as written and with every symlink resolved."""
     paths = _read_named_paths(work_tree)
     hooks, files = (
-        tuple(dict.fromkeys((*map(os.path.normpath, group), *map(os.path.realpath, group))))
+        tuple(dict.fromkeys((*map(os.path.normpath, group), *map(resolve_links, group))))
         for group in (paths.hooks, paths.files)
     )
     return paths._replace(hooks=hooks, files=files)
@@ -283,7 +282,7 @@ def _read_named_paths(work_tree: str) -> _NamedBySettings:
         for name, value in _settings(path):
             if name == "core.hookspath":
                 hooks.append(os.path.join(work_tree, value))
-            elif name == "include.path" or (name.startswith("includeif.") and name.endswith(".path")):
+            elif is_include(name):
                 files.append(os.path.normpath(os.path.join(os.path.dirname(path), value)))
                 pending.append(files[-1])
             elif name.startswith("remote.") and name.endswith((".url", ".pushurl")):
@@ -301,9 +300,19 @@ def _read_named_paths(work_tree: str) -> _NamedBySettings:
 
 def _settings(path: str) -> Iterator[tuple[str, str]]:
     """Yield the settings in a file that may be paths."""
-    for name, value in _parsed(_beginning(path)):
+    return ((name, os.path.expanduser(value)) for name, value in possible_paths(_beginning(path)))
+
+
+def possible_paths(text: str) -> Iterator[tuple[str, str]]:
+    """Yield the name and value of each setting in a text that may be a path. A `~` in the value is not expanded."""
+    for name, value in _parsed(text):
         if name and value and "\0" not in value:
-            yield name, os.path.expanduser(value.removeprefix(":(optional)"))
+            yield name, value.removeprefix(":(optional)")
+
+
+def is_include(name: str) -> bool:
+    """Return True if the value of a setting is the path of further settings. `name` comes from `possible_paths`."""
+    return name == "include.path" or (name.startswith("includeif.") and name.endswith(".path"))
 
 
 class TrackedFiles:

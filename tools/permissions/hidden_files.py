@@ -39,7 +39,7 @@ from tools.files.ignore_files import (
     shown_below,
 )
 from tools.files.path_opener import Stamp, StampedCache, stamp_of
-from tools.files.workspace import Workspace, contains, is_inside, outermost
+from tools.files.workspace import Workspace, contains, is_inside, outermost, resolve_links
 from tools.permissions.git_history_names import GitStores, store_of, stored_in, stores_of_submodules
 from tools.permissions.git_repositories import work_tree_above
 from tools.permissions.permission_rules import PathSpecifier, Rule, Rules
@@ -252,7 +252,7 @@ class _Scan:
             return
         # A symlink cannot be masked, but its target can. A target outside the workspace is added only if a rule about
         # reading, not an agent-ignore file, hides the symlink.
-        path = os.path.realpath(file.path)
+        path = resolve_links(file.path)
         try:
             status = os.lstat(path)
         except OSError:
@@ -503,7 +503,7 @@ class _RuleTree:
                 place = status.st_dev, status.st_ino, leads
                 if place not in scanned:
                     scanned.add(place)
-                    self._scan_target(rule_path, os.path.realpath(path), leads, scan)
+                    self._scan_target(rule_path, resolve_links(path), leads, scan)
         return scan.result()
 
     def _scope_of_root(self, root: str, scan: _Scan) -> IgnoreScope:

@@ -12,7 +12,7 @@ from itertools import accumulate, takewhile
 
 from tools.contract.permission_subjects import Access, ToolTraits
 from tools.files.ignore_files import RuleList, bytes_text, parse_rules
-from tools.files.workspace import Forbidden, contains
+from tools.files.workspace import Forbidden, contains, resolve_links
 from tools.permissions import tool_names
 from tools.permissions.verdict import Verdict
 
@@ -112,7 +112,7 @@ class PathSpecifier:
 
 @lru_cache(1_000)
 def _real_path(path: str, _moment: int) -> str:
-    return os.path.realpath(path)
+    return resolve_links(path)
 
 
 def path_specifier(text: str, home: str, *, forbids: bool) -> PathSpecifier:

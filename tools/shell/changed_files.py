@@ -49,7 +49,7 @@ class WorkspaceState:
 
 
 def state_of(workspace: Workspace, signal: AbortSignal) -> WorkspaceState | None:
-    """Return the current files of a workspace, or `None` if it has no git work tree or is too large. Blocking.
+    """Return the current files of a workspace, or `None` if it has no git work tree or a scan takes too long. Blocking.
 
     Raises a `ToolError` only if the call is cancelled.
     """

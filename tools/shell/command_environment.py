@@ -30,7 +30,8 @@ NUGET_PACKAGES OPAMROOT OPAM_SWITCH_PREFIX GHCUP_INSTALL_BASE_PREFIX CC CXX CFLA
 CMAKE_PREFIX_PATH CMAKE_GENERATOR CUDA_HOME CUDA_PATH CUDA_VISIBLE_DEVICES NIX_PATH NIX_PROFILES HOMEBREW_PREFIX EMSDK
 PYTHONUTF8 PYTHONIOENCODING SOURCE_DATE_EPOCH
 """
-# Proxies and package sources, also in lower case. User names and passwords are removed from their URLs.
+# Proxies and package sources, which are also recognised in lower case. User names and passwords are removed from their
+# URLs.
 _CLEANED_ADDRESSES = """
 HTTP_PROXY HTTPS_PROXY ALL_PROXY FTP_PROXY NO_PROXY
 PIP_INDEX_URL PIP_EXTRA_INDEX_URL UV_INDEX_URL UV_DEFAULT_INDEX NPM_CONFIG_REGISTRY GOPROXY
@@ -56,7 +57,7 @@ _KNOWN = _CLEANED | frozenset(_KEPT.split())
 
 
 def command_environment(operator_variables: Mapping[str, str], server_environment: Mapping[str, str]) -> dict[str, str]:
-    """Return a command's whole environment. The operator's variables (`shell.env`) take precedence, unchanged."""
+    """Return a command's whole environment. The operator's variables (`shell.env`) take precedence, unfiltered."""
     environment: dict[str, str] = {}
     for name, value in server_environment.items():
         is_address = name.upper() in _CLEANED

@@ -1,8 +1,8 @@
 """Runs shell commands and configured programs: starts, limits and stops them, reads their output, and tracks jobs.
 
-Commands and programs wait for one of a few slots, in order of arrival. A command is over when its shell has exited.
-Processes that a command left running become a background job of its client, so their output is kept. At a limit, or if
-its call is cancelled, a program is stopped together with everything that it started.
+Foreground commands and programs wait for one of a few slots, in order of arrival. A command is over when its shell has
+exited. Processes that a command left running become a background job of its client, so their output is kept. At a
+limit, or if its call is cancelled, a program is stopped together with everything that it started.
 """
 
 from __future__ import annotations
@@ -192,9 +192,15 @@ def sandbox_failed(output: str) -> ToolError:
 def _check_has_run(
     running: RunningProgram, status: ExitStatus | None, printed_text: str, jobs: JobTable | None
 ) -> None:
-    """Raise an error if a command's output shows that bubblewrap could not start it."""
-    is_bubblewraps = running.confined_command.engine is Engine.BUBBLEWRAP and status is not None and status.code == 1
-    if is_bubblewraps and _NOT_STARTED.fullmatch(printed_text) and scarcity_in(printed_text) is not None:
+    """Raise an error if a command's output shows that bubblewrap could not start it for lack of resources."""
+    is_sandboxed = running.confined_command.engine is Engine.BUBBLEWRAP
+    if (
+        is_sandboxed
+        and status is not None
+        and status.code == 1
+        and _NOT_STARTED.fullmatch(printed_text)
+        and scarcity_in(printed_text) is not None
+    ):
         refusal = sandbox_failed(printed_text)
         raise ToolError(refusal.code, f"{refusal.message}{_about_jobs(jobs)}")
 
@@ -279,6 +285,10 @@ class FinishedCommand:
     job: Job | None = None
     online_jobs: tuple[str, ...] = ()  # the client's running jobs with network access
 
+    @property
+    def has_failed(self) -> bool:
+        return self.exit is None or self.exit.code != 0
+
 
 class CommandRunner(Runner):
     """Runs shell commands for all clients, confined by `confinement`. `Runner` explains the other arguments."""
@@ -314,7 +324,7 @@ class CommandRunner(Runner):
         """Run a command until its shell has exited or it reaches a limit. Processes that it left running become a job.
 
         Raises a `ToolError` if the command was not started: `shell_execute_error`, `shell_timed_out` if it waited too
-        long for a slot, or `resources_exhausted`.
+        long for a slot, `sandbox_unavailable`, or `resources_exhausted`.
         """
         deadline = time.monotonic() + request.timeout_seconds
         full = ToolError(

@@ -143,6 +143,7 @@ class OutputFile:
         if is_lost:
             self.kept_bytes -= size
             self.missing += size
+            self.folder.release(self, size)
 
 
 @dataclass(slots=True)
@@ -178,6 +179,11 @@ class PrivateFolder:
             return False
         self._bytes += count
         return True
+
+    def release(self, file: OutputFile, count: int) -> None:
+        """Undo `reserve` for bytes that could not be written."""
+        if file.path in self.files:  # otherwise `discard` has released all bytes of the file
+            self._bytes -= count
 
     def discard(self, file: OutputFile) -> None:
         if self.files.pop(file.path, None) is not None:
@@ -237,7 +243,10 @@ class PrivateFolders:
         return os.path.join(self.path, hashlib.sha256(client_key.encode()).hexdigest()[:16]) if client_key else None
 
     def scratch_of(self, client_key: str, *, is_plan: bool) -> str | None:
-        """Return the path of a client's `/tmp`, which may not exist yet; `None` if anonymous. Plan mode has its own."""
+        """Return the path of a client's `/tmp`, which may not exist yet, or `None` for an anonymous client.
+
+        Plan mode has a `/tmp` of its own.
+        """
         path = self.path_of(client_key)
         return os.path.join(path, SCRATCH_OF_PLAN if is_plan else SCRATCH) if path is not None else None
 
@@ -250,7 +259,7 @@ class PrivateFolders:
         """Return a folder for package managers' downloads. The folder is kept for the next session. Blocking.
 
         Each cache belongs to one client and one workspace, so its contents can affect only commands that the workspace
-        could affect anyway. Returns `None` for a client that will not return.
+        could affect anyway. Returns `None` for a client that will not return, or if the folder cannot be created.
         """
         if self._caches is None or not self._comes_back(client_key):
             return None
@@ -316,9 +325,14 @@ class PrivateFolders:
 
     def _make(self, client_folder: str) -> None:
         with self._making_lock:
-            if self._lock is None:
-                os.makedirs(self.path, 0o700, exist_ok=True)
-                self._lock = _lock(self.path)
+            # The server's folder may be missing even later, if a program that cleans `/tmp` has removed it.
+            os.makedirs(os.path.dirname(self.path), exist_ok=True)
+            with open_private_folder(self.path, makes=True):
+                pass
+            if self._lock is None or not os.path.lexists(os.path.join(self.path, LOCK_NAME)):
+                old_lock, self._lock = self._lock, _lock(self.path)
+                if old_lock is not None and old_lock >= 0:
+                    os.close(old_lock)
             with suppress(FileExistsError):
                 os.mkdir(client_folder, 0o700)
 
@@ -341,7 +355,7 @@ def make_open_folder(path: str) -> None:
 
 
 def _lock(folder: str) -> int:
-    """Lock this server's folder until the process exits, and remove those of killed servers. -1 means no locks."""
+    """Lock this server's folder until the process exits, and remove those of killed servers. Return -1 on Windows."""
     if sys.platform == "win32":
         return -1
     import fcntl  # noqa: PLC0415 - POSIX only

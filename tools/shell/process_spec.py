@@ -25,8 +25,8 @@ class ResourceLimits:
 class LandlockRules:
     """Landlock rules for the files of a program and everything it starts.
 
-    All sockets except netlink sockets are refused. Paths are absolute and without symlinks. A missing path grants
-    nothing, and a path that has become a symlink is an error.
+    All sockets except netlink sockets and unnamed pairs are refused. Paths are absolute and without symlinks. A missing
+    path grants nothing, and a path that has become a symlink is an error.
     """
 
     readable: tuple[str, ...]  # files and folders, with their contents, that may be read, listed and executed
@@ -197,7 +197,7 @@ class Confinement(Protocol):
     async def make_ready(self, workspace_roots: Sequence[str]) -> None: ...
 
     def site(self, workspace_roots: Sequence[str], search_path: str) -> CommandSite:
-        """Return what is known about confining every client's commands, and what the reading view shows. Blocking."""
+        """Return the facts about confinement that apply to all clients, and the paths in the reading view. Blocking."""
         ...
 
     async def confine(

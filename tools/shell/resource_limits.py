@@ -1,7 +1,8 @@
 """Limits on the size of a command's files and the number of its processes.
 
 The operating system's limits apply to every command, even outside the sandbox. They do not limit the number of root's
-processes, even in a user namespace. For root, a control group therefore sets that limit, if the group can be created.
+processes, even in a user namespace. If the server runs as root, a control group therefore limits the processes of
+commands in bubblewrap, provided that the group can be created.
 """
 
 from __future__ import annotations
@@ -71,7 +72,8 @@ class ProcessGroupLimit:
             if self._group is None or not os.path.isdir(self._group):
                 self.close()
                 with suppress(OSError, ValueError), open("/proc/self/cgroup", encoding="utf-8") as lines:
-                    # Create the group in the server's own group or next to it, in the hierarchy that counts processes.
+                    # In the hierarchy that counts processes, create the group in the server's own group. If that fails,
+                    # create it next to that group or, last, at the top.
                     parents: list[str] = []
                     for line in lines:
                         _, controllers, own = line.rstrip("\n").split(":", 2)
@@ -92,7 +94,7 @@ class ProcessGroupLimit:
             os.close(lock)
 
     def _make_in(self, parent: str) -> bool:
-        """Create the group, after removing those of dead servers. Return True if it can count processes."""
+        """Remove dead servers' groups in the group `parent`, and create this server's there. Return True on success."""
         group = os.path.join(parent, f"{_GROUP_NAME}{os.urandom(8).hex()}")
         with suppress(OSError), ExitStack() as stack:
             parent_lock = _open_folder(parent)

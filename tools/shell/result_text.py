@@ -161,7 +161,6 @@ def _explanations(command: FinishedCommand) -> list[str]:
     """Return notes about what may have made a command fail: its view, hidden secrets, withheld variables."""
     confined_command, text = command.running.confined_command, command.shown_output.text
     notes: list[str] = []
-    has_failed = command.exit is None or command.exit.code != 0
     if confined_command.view is not ViewKind.UNCONFINED:
         # A failure does not show that the view was too small, because `grep`, `diff` and `test` return 1 in normal use.
         if hints := [*_file_hints(command), *_network_and_process_hints(command)]:
@@ -172,7 +171,7 @@ def _explanations(command: FinishedCommand) -> list[str]:
             notes.append(
                 f"Note: the command ran in the {confined_command.view.value} view, with {network}. {' '.join(hints)}"
             )
-        if has_failed and confined_command.withheld:
+        if command.has_failed and confined_command.withheld:
             words = set(re.findall(r"[\w-]+", f"{command.request.command}\n{text}".lower()))
             lacks_login = _NO_LOGIN.search(text) is not None
             # Without its settings, a program may contact other servers, or may not know who the user is.
@@ -191,7 +190,7 @@ def _explanations(command: FinishedCommand) -> list[str]:
                     "Ask the user to run the command, or ask the operator to add the paths that it needs to "
                     "shell.readable."
                 )
-    if has_failed:
+    if command.has_failed:
         # Variables that the output complains about, and that were withheld from the command.
         words = {word for line in text.splitlines() if _NO_VARIABLE.search(line) for word in re.findall(r"\w+", line)}
         words.update(re.findall(r"\b[A-Z][A-Z0-9]*_[A-Z0-9_]+\b", text))
@@ -216,7 +215,7 @@ def _file_hints(command: FinishedCommand) -> list[str]:
             f"The workspace belongs to user {owner}, but commands run as root, without root's rights to other "
             f"users' files. Tell the user that this server must run as user {owner}."
         )
-    # A rule that allows the command allows only the usual view.
+    # A rule that allows the command covers only the usual view, so the user may be asked about the named path.
     ending = "; the user may then be asked" if is_reading else ' and set needs: "write"; the user may then be asked'
     if _WRITE_REFUSED.search(text):
         reasons = request.view.restrictions.why.items()
@@ -275,9 +274,9 @@ def _hints_about_closed_files(lines: Sequence[str], request: CommandRequest, end
 
 
 def _why_closed(line: str, request: CommandRequest) -> str | None:
-    """Return the rule that denies what a line complains about, empty for a visible file of the workspace, else `None`.
+    """Return the rule that denies access to a path in a line of output; `None` if no deny rule hides one of its paths.
 
-    Such a file may merely not be executable.
+    The result is empty if the line names a visible file of the workspace, which may merely not be executable.
     """
     masked = request.view.restrictions.masked
     for path in _paths_in([line], request.folder):
@@ -294,13 +293,13 @@ def _is_denial(reason: str) -> bool:
 
 
 def _paths_in(lines: Sequence[str], folder: str) -> list[str]:
-    """Return what the words in lines of output mean as paths. `folder` is where the command started."""
+    """Return the words in lines of output as absolute paths. Relative ones start at `folder`, as in the command."""
     words = dict.fromkeys(word for line in lines for word in re.split(r"[\s'\"`:,()\[\]]+", line) if word)
     return [normpath(join(folder, word)) for word in words]
 
 
 def _hints_about_protected_files(command: FinishedCommand, lines: Sequence[str], ending: str) -> list[str]:
-    """Return how a command in the working view can change what it could not change, if no rule protects that."""
+    """Return how a command in the working view can change files that it could not change and no rule protects."""
     request = command.request
     refused_lines = [line for line in lines if _WRITE_REFUSED.search(line)]
     paths: dict[str, None] = {}
@@ -315,7 +314,7 @@ def _hints_about_protected_files(command: FinishedCommand, lines: Sequence[str],
             f"Other programs execute or obey {names}. To change {them}, use write_file or edit, or name {these_paths} "
             f"in the command (touch PATH; ...){ending}."
         )
-    elif command.exit == ExitStatus(0, None) and "|" not in request.command:
+    elif not command.has_failed and "|" not in request.command:
         return []  # the program did without what it could not write
     else:
         hint = (
@@ -346,7 +345,7 @@ def _network_and_process_hints(command: FinishedCommand) -> list[str]:
         )
     if confined_command.network is not Network.HOST and _NO_NETWORK.search(text):
         hints.append('Set needs: "network" to ask the user for network access.')
-    elif confined_command.network is not Network.HOST and command.online_jobs and command.exit != ExitStatus(0, None):
+    elif confined_command.network is not Network.HOST and command.online_jobs and command.has_failed:
         jobs = f"job{'s' if len(command.online_jobs) > 1 else ''} {_list_items(command.online_jobs, str)}"
         hints.append(f'Only a command with needs: "network" can reach the ports of {jobs}.')
     elif confined_command.network is not Network.HOST and not is_landlock and _NO_LISTENER.search(text):
@@ -371,7 +370,7 @@ def _network_and_process_hints(command: FinishedCommand) -> list[str]:
             "managers and fork servers, tmux, ssh-agent and gpg-agent). Use pipes or a port on 127.0.0.1, or ask the "
             "user to run the command."
         )
-    ends = _ENDS_PROCESSES[command.exit == ExitStatus(0, None)].search(request.command)
+    ends = _ENDS_PROCESSES[not command.has_failed].search(request.command)
     if not is_landlock and (ends or _NO_PROCESS.search(text)):
         hints.append("A command can see and kill only its own processes. Use stop_background_job to stop a job.")
     return hints
@@ -515,7 +514,7 @@ def timed_out_message(command: FinishedCommand, silence_seconds: float) -> str:
     if _NO_TERMINAL.search(output.text):
         advice = (
             "It seems to wait for a person at a terminal, which commands do not have. Change files with edit or "
-            "write_file, and use options with which a program ends by itself (top -b -n 1)."
+            "write_file, and use options that make a program exit on its own (top -b -n 1)."
         )
     else:
         advice += ", or run it with is_background: true and read its output with read_background_output."
@@ -524,7 +523,10 @@ def timed_out_message(command: FinishedCommand, silence_seconds: float) -> str:
         return f"{sentence} It had printed {size(output.total)} of binary data."
     if not output.text:
         return f"{sentence} It had printed nothing."
-    location = f" {size(output.total)} (all of it: {shown_whole_path(output.file)})" if output.file is not None else ""
+    location = ""
+    if output.file is not None:
+        kept = f"all but the last {size(output.missing)}" if output.missing else "all of it"
+        location = f" {size(output.total)} ({kept}: {shown_whole_path(output.file)})"
     return f"{sentence} It had printed{location}:\n{output.text}\n"
 
 
@@ -536,11 +538,13 @@ def job_content(job: Job, output: ShownOutput) -> str:
         lines.append(
             "It continues after this call. read_background_output shows its output, and stop_background_job ends it."
         )
-        if job.request.view.network is Network.SESSION_LOOPBACK:
+        if confined_command.network is Network.SESSION_LOOPBACK:
             lines.append(
                 "Only commands of this session, such as curl, can reach the ports that it opens. For the user's "
                 'browser or web_fetch, start it with needs: "network".'
             )
+        elif job.request.view.network is Network.SESSION_LOOPBACK:  # the loopback could not be created
+            lines.append('No other program can reach the ports that it opens. If one must, set needs: "network".')
         elif confined_command.network is Network.HOST and confined_command.view is not ViewKind.UNCONFINED:
             lines.append('Only commands with needs: "network" can reach the ports that it opens.')
     return "\n".join([*lines, _output_block(output)])

@@ -85,7 +85,7 @@ class RunningProgram:
         await self.end()
 
     async def read_to_end(self) -> None:
-        """Read the remaining output after the program's exit. Waits only briefly if other processes keep printing."""
+        """Read the remaining output after the program's exit. Waits only briefly if other processes keep it open."""
         # Usually the end of the output is found immediately, without a turn of the event loop.
         self.reader.read_present()
         if not await self.reader.wait_ended(DRAIN_SECONDS):

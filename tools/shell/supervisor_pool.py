@@ -59,7 +59,7 @@ class SupervisorPool:
         """Start a program. Cancellation leaves no process behind.
 
         Raises a `StartFailedError`, an `OSError` if the broker failed or no descriptors are left, or a `ValueError` if
-        `spec` has a string that cannot be passed to a program.
+        the operating system cannot accept `spec`.
         """
         with launch_of(spec) as launch:
             for _ in range(ATTEMPTS):
@@ -418,7 +418,7 @@ class SupervisedProcess:
         self.errors = outputs.pop() if outputs else -1
         self._supervisor = supervisor
         self.mount = supervisor.mount
-        self.is_lost = False  # whether the broker was lost, so that the supervisor stops the program
+        self.is_lost = False  # whether the broker was lost, in which case the supervisor stops the program
         self._status = ExitStatus(None, "SIGKILL")  # returned if the supervisor was killed and reported no status
         self._has_exited = asyncio.Event()
         self._is_gone = asyncio.Event()
@@ -456,7 +456,7 @@ class SupervisedProcess:
         """Record the program's exit with its `waitpid` status. The process id may be reused from now on."""
         if not self._has_exited.is_set():
             code = os.waitstatus_to_exitcode(status)
-            # A real-time signal has no name.
+            # Most real-time signals have no name.
             name = next((member.name for member in signal.Signals if member == -code), f"SIG{-code}")
             self._status = ExitStatus(code, None) if code >= 0 else ExitStatus(None, name)
             self._has_exited.set()

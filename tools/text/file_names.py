@@ -33,7 +33,7 @@ _SYMBOLS = "\xa9\xae\u203c-\u2bff\u3030\u303d\u3297\u3299\U0001f000-\U0001faff"
 # Characters that are invisible, or look different on different systems. The emoji selector has a visible effect only
 # after a symbol or in a keycap.
 UNSEEN = re.compile(f"[{_TABLE}\ufe0f](?<![{_SYMBOLS}]\ufe0f)(?!(?<=[0-9#*]\ufe0f)\u20e3)")
-# Includes every emoji selector, because names with and without one look the same to many people
+# Includes every emoji selector, because names with and without a selector look the same to many people
 _UNSEEN_IN_NAMES = re.compile(f"[{_TABLE}\ufe0f]")
 IGNORABLE = re.compile(f"[{_IGNORABLE}\ufe0f\U000e0000-\U000e0fff]")  # all Default_Ignorable_Code_Point characters
 
@@ -61,8 +61,14 @@ def exact_path(path: str, *, is_quoted: bool = False) -> str:
     If `is_quoted` is true, the last name is always quoted, so that a copy of the result means exactly this path.
     """
     *folder_names, last = path.split(os.sep)
-    names = [name if name.isascii() else _quote(name, str.isascii) for name in folder_names]
-    return os.sep.join([*names, last if last.isascii() and not is_quoted else _quote(last, str.isascii)])
+    names = [shown_name(name) if name.isascii() else _quote(name, _is_plain_ascii) for name in folder_names]
+    return os.sep.join(
+        [*names, shown_name(last) if last.isascii() and not is_quoted else _quote(last, _is_plain_ascii)]
+    )
+
+
+def _is_plain_ascii(character: str) -> bool:
+    return character.isascii() and character.isprintable()
 
 
 def shown_name(name: str) -> str:
@@ -131,7 +137,7 @@ def brief(text: str) -> str:
 def sendable_name(name: str) -> str:
     """Return a name or path for machine-readable output.
 
-    It is unchanged, unless JSON cannot represent it or it looks like a quoted name.
+    Only a name that JSON cannot represent, or that looks like a quoted name, is changed.
     """
     if name.isascii() and '"' not in name:
         return name

@@ -2,7 +2,7 @@
 
 This module helps to keep secrets out of logs, displays and the environment of commands, and to find files that must be
 masked. Only common names and forms are recognised. A false match hides only a word, an environment variable or a file.
-Every pattern takes linear time, because a match can begin only at the start of a run of matching characters.
+Every pattern takes linear time: repetitions are bounded, or a match can begin only at the start of a run of characters.
 """
 
 from __future__ import annotations
@@ -205,7 +205,7 @@ _HARMLESS = "true|false|null|none|yes|no|on|off|bearer|basic|token|digest|negoti
 _BLOCK_SCALAR = r"(?P<value>[|>][+-]?[ ]{0,4}(?>(?:(?:\n|\\{1,3}n)(?>(?:[ \t]+(?>(?:[^\\\n]|\\(?!\\{0,2}n))*))?))+)"
 _VALUE = _lazy(rf"(?!(?:{_HARMLESS})\b){_QUOTED_OR_WORD.replace('(?P<value>', f'{_BLOCK_SCALAR}|', 1)}", re.IGNORECASE)
 # A query parameter, possibly percent-encoded
-_ESCAPES = _lazy(r"(?<=[?&;#])(?P<name>[^\s=&\"'<>#?;]{1,200})=(?P<value>[^\s&\"'<>#;?]++)")
+_QUERY_PARAMETERS = _lazy(r"(?<=[?&;#])(?P<name>[^\s=&\"'<>#?;]{1,200})=(?P<value>[^\s&\"'<>#;?]++)")
 _QUOTE = r"\\?[\"']?"
 # `"name": "...", "value": "..."`, in JSON or as attributes
 _NAME_AND_VALUE = _lazy(
@@ -221,7 +221,7 @@ _STATEMENTS = _lazy(
     re.IGNORECASE,
 )
 
-_MAX_ESCAPES = 3  # how many levels of URLs inside URLs are decoded
+_MAX_URL_LEVELS = 3  # how many levels of URLs inside URLs are decoded
 
 # Commands that read a secret from standard input
 _READER = (
@@ -283,7 +283,7 @@ def redact(text: str) -> str:
         text = _USERINFO().sub(f"://{HIDDEN}@", text)
     text = _TOKENS().sub(HIDDEN, text)
     if "%" in text:
-        text = _ESCAPES().sub(_redact_query_parameter, text)
+        text = _QUERY_PARAMETERS().sub(_redact_query_parameter, text)
     for pattern in (_HEADERS(), _ASSIGNMENTS(), _STATEMENTS()):
         text = pattern.sub(_hide_value, text)
     text = _NAME_AND_VALUE().sub(
@@ -300,7 +300,7 @@ def redact(text: str) -> str:
         if len(words) == 1 or (name.isupper() and match[0].endswith("=")):
             is_secret = holds_secret(name, text[end : end + _MAX_NAME_CHARS].split("\n", maxsplit=1)[0])
         else:
-            # A phrase such as `password reset: ...` begins like a secret's name, so its end must also indicate one.
+            # A phrase such as `password reset: ...` begins like a secret's name, so its end must also look like one.
             is_long = (
                 words[-1:] == [_LAST_WORD] or not _HOLDING.isdisjoint(words[-1:]) or "_".join(words[-2:]) in _PAIRS
             )
@@ -320,7 +320,7 @@ def redact(text: str) -> str:
 def _redact_query_parameter(match: re.Match[str]) -> str:
     """Redact a secret query parameter, which may be percent-encoded and contain another URL."""
     name, value = match["name"], match["value"]
-    for _ in range(_MAX_ESCAPES):
+    for _ in range(_MAX_URL_LEVELS):
         name, value = unquote_plus(name), unquote_plus(value)
     # A value that is nested more deeply is redacted, because no real URL needs such nesting.
     is_secret = holds_secret(name, value) or (
@@ -367,6 +367,7 @@ _ONLY_BEARER = re.compile(r"\A(\s*bearer\s+)\S+\s*\Z", re.IGNORECASE)
 _SCHEME_WORDS = frozenset({"bearer", "basic", "digest", "negotiate"})
 _PRICE_OF_A_VALUE = 8  # number of characters that each value counts as, in addition to its text
 _MAX_DEPTH = 20  # maximum depth of nested objects and arrays
+_MAX_NAME_FIELDS = 20  # maximum number of fields of one object that may name its value
 _MAX_BITS = 1_000  # Python refuses to print integers with thousands of digits
 _LONGEST_PART = 20  # maximum number of characters of a key or program name that are compared
 _OMISSION_MARK = "..."
@@ -392,7 +393,7 @@ def argument_names(fields: Mapping[Any, Any]) -> dict[Any, str]:
     }
     if _VALUE_KEYS.isdisjoint(parts.values()):
         return {}
-    names = [str(fields[key]) for key, part in parts.items() if part in _NAME_KEYS][:_MAX_DEPTH]
+    names = [str(fields[key]) for key, part in parts.items() if part in _NAME_KEYS][:_MAX_NAME_FIELDS]
     return {
         key: next((name for name in names if part in _VALUE_KEYS and holds_secret(name, fields[key])), "")
         for key, part in parts.items()

@@ -327,6 +327,21 @@ async def test_an_opaque_token_is_introspected_once_a_minute(company: Authorizat
 
 
 @pytest.mark.requirement("oauth.challenge")
+async def test_the_metadata_of_a_resource_whose_address_ends_in_a_slash_is_where_clients_are_told(
+    root: Path, tmp_path: Path, company: AuthorizationServer
+) -> None:
+    settings = {"resource": f"{RESOURCE}/"}
+    async with (
+        server_trusting(root, tmp_path, company, oauth=settings) as url,
+        httpx2.AsyncClient(base_url=url) as http,
+    ):
+        challenge = (await http.post("/mcp", json=INITIALIZE, headers=ACCEPT)).headers["www-authenticate"]
+        address = challenge.partition('resource_metadata="https://tools.example.com')[2].rstrip('"')
+        assert address.endswith("/team/mcp/")
+        assert (await http.get(address)).json()["resource"] == f"{RESOURCE}/"
+
+
+@pytest.mark.requirement("oauth.challenge")
 async def test_clients_are_told_where_to_log_in(root: Path, tmp_path: Path, company: AuthorizationServer) -> None:
     company.post("/reset")
     async with server_trusting(root, tmp_path, company) as url, httpx2.AsyncClient(base_url=url) as http:

@@ -129,6 +129,19 @@ async def test_an_output_that_cannot_be_written_is_counted_as_missing(store: Pri
     assert (file.kept_bytes, file.missing, file.waiting) == (0, 8, 0)
 
 
+@pytest.mark.requirement("shell.output.faults")
+async def test_outputs_that_could_not_be_written_do_not_count_towards_the_clients_limit(
+    store: PrivateFolders, tmp_path: Path
+) -> None:
+    obstacle = tmp_path / Path(store.path).name
+    obstacle.write_text("in the way")
+    for _ in range(3):
+        assert (await write_file(store, b"x" * 100)).missing == 100
+    obstacle.unlink()
+    file = await write_file(store, b"y" * 100)
+    assert (file.missing, Path(file.path).read_bytes()) == (0, b"y" * 100)
+
+
 @pytest.mark.requirement("shell.output.file")
 async def test_what_waits_for_the_disk_is_counted_and_written_in_order(tmp_path: Path) -> None:
     store = PrivateFolders(str(tmp_path))
@@ -319,6 +332,25 @@ async def test_the_files_of_a_server_that_was_killed_are_removed_by_the_next_one
     assert Path(own_file.path).exists()
     assert all(stranger.exists() for stranger in strangers)
     await living_server.aclose()
+
+
+@pytest.mark.requirement("shell.output.faults")
+async def test_folders_are_created_again_if_the_folder_of_a_running_server_was_removed(
+    store: PrivateFolders, tmp_path: Path
+) -> None:
+    await write_file(store, b"1")
+    remove_tree(store.path)
+    file = await write_file(store, b"2")
+    other_server = PrivateFolders(str(tmp_path))
+    await write_file(other_server, b"of another server")  # which removes folders without a live server
+    assert Path(file.path).read_bytes() == b"2"
+    assert Path(store.path).stat().st_mode & 0o777 == 0o700
+    await other_server.aclose()
+    remove_tree(store.path)
+    Path(store.path).symlink_to(tmp_path)
+    file = await write_file(store, b"3")
+    assert file.missing == 1
+    Path(store.path).unlink()
 
 
 @pytest.mark.requirement("scratch.owner")

@@ -13,7 +13,7 @@ from tests.tables import all_cases
 from tests.unit.execution.shell import ENVIRONMENT, Shell, link_of, output_of, shell_in, text_of
 from tools.builtin.read_file import ReadFileTool
 from tools.builtin.run_shell_command import ShellTool
-from tools.contract.command_views import UNHELD
+from tools.contract.command_views import UNSANDBOXED_SITE
 from tools.contract.confirmation import ExecConfirmation
 from tools.contract.permission_subjects import CommandSubject
 from tools.contract.tool_errors import InvalidToolParamsError, PathNotInWorkspaceError, ToolErrorType
@@ -213,7 +213,7 @@ async def test_rules_are_about_exactly_what_the_shell_gets(shell: Shell, root: P
     tool = ShellTool()
     params = tool.validate_tool_params({"command": "serve &", "directory": "sub", "is_background": True})
     assert tool.subjects(params, shell.context) == (
-        CommandSubject("serve ", str(root / "sub"), UNHELD, is_background=True),
+        CommandSubject("serve ", str(root / "sub"), UNSANDBOXED_SITE, is_background=True),
     )
 
 

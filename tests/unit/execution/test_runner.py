@@ -71,6 +71,13 @@ async def test_a_timeout_message_shows_both_ends_of_a_long_output_and_names_its_
 
 
 @pytest.mark.requirement("shell.limit.time")
+async def test_a_timeout_message_says_which_part_of_the_output_is_not_in_the_file(root: Path, tmp_path: Path) -> None:
+    async with shell_in(root, tmp_path, file_bytes=100_000) as shell:
+        message = await shell.timed_out("seq 1 20000; sleep 600", 1000)
+    assert " 108.9 kB (all but the last 8.9 kB: /" in message
+
+
+@pytest.mark.requirement("shell.limit.time")
 async def test_a_command_that_ignores_sigterm_is_killed(shell: Shell) -> None:
     assert "ready" in await shell.timed_out(IGNORES_SIGTERM, 500)
     assert shell.running() == []
@@ -314,7 +321,9 @@ async def test_the_cost_of_one_long_line_grows_linearly(root: Path, tmp_path: Pa
 async def test_a_failed_command_without_network_access_is_told_of_a_job_that_has_it(root: Path, tmp_path: Path) -> None:
     class Box(NoSandbox):
         async def confine(self, spec: ProcessSpec, workspace_roots: object, *terms: object) -> ConfinedCommand:
-            network = HOST if "online" in spec.argv[-1] else Network.SESSION_LOOPBACK
+            network = (
+                HOST if "online" in spec.argv[-1] else OWN if "alone" in spec.argv[-1] else Network.SESSION_LOOPBACK
+            )
             return ConfinedCommand(spec, Engine.BUBBLEWRAP, WORKING, network)
 
     async with shell_in(root, tmp_path, confinement=Box()) as shell:
@@ -327,7 +336,13 @@ async def test_a_failed_command_without_network_access_is_told_of_a_job_that_has
         assert "Note" not in text_of(await shell.run(": online; exit 7"))
         await shell.stop(shell.job)
         assert "Note" not in text_of(await shell.run("exit 7"))
-        assert "needs" not in text_of(await shell.run("sleep 600", is_background=True))
+
+        view = CommandView(Engine.BUBBLEWRAP, WORKING, Network.SESSION_LOOPBACK)
+        in_session = replace(shell, context=replace(shell.context, view=view))
+        text = text_of(await in_session.run("sleep 600", is_background=True))
+        assert "Only commands of this session, such as curl, can reach the ports that it opens." in text
+        text = text_of(await in_session.run(": alone; sleep 600", is_background=True))
+        assert "No other program can reach the ports that it opens." in text
 
 
 @pytest.mark.requirement("sandbox.stopped")

@@ -15,13 +15,14 @@ from tests.processes import PRIVATE_FOLDERS, BrokerPerProgram
 from tests.unit.execution.shell import shell_in
 from tests.variants import one_in
 from tests.waiting import until
-from tools.contract.command_views import UNCONFINED, Engine, Network
+from tools.contract.command_views import UNCONFINED, CommandView, Engine, Network, ViewKind
 from tools.contract.tool_errors import ToolError, ToolErrorType
+from tools.shell.brokered_starter import BrokeredStarter
 from tools.shell.private_folders import PrivateFolders
-from tools.shell.process_spec import ProcessSpec
+from tools.shell.process_spec import ProcessSpec, unread_output
 from tools.shell.resource_limits import FILE_BYTES, PROCESSES, default_limits, is_root
 from tools.shell.sandbox.bubblewrap import USUAL_FOLDER, BubblewrapConfinement, SandboxMode, find_bubblewrap
-from tools.shell.sandbox.landlock_and_seccomp import seccomp_program
+from tools.shell.sandbox.landlock_and_seccomp import LandlockConfinement, seccomp_program, unavailable_reason
 from tools.shell.sandbox.probe import WORKED
 from tools.shell.sandbox.visible_file_system import Site
 
@@ -179,6 +180,51 @@ async def test_a_working_sandbox_wraps_the_command_and_reports_it(root: Path) ->
 
 
 @only_linux
+@pytest.mark.requirement("landlock.works")
+@pytest.mark.skipif(bool(unavailable_reason()), reason="not run: the kernel has no Landlock")
+async def test_git_under_landlock_uses_the_users_settings_even_if_they_are_a_symlink_and_never_the_workspace(
+    tmp_path: Path,
+) -> None:
+    home, root = tmp_path / "home", tmp_path / "git" / "config"
+    for folder in (home / "dotfiles", root):
+        folder.mkdir(parents=True)
+    (home / "dotfiles" / "git").write_text("[user]\n\tname = me\n[include]\n\tpath = more\n")
+    (home / "more").write_text("[user]\n\temail = me@home\n")
+    starter, folders = BrokeredStarter(), PrivateFolders(str(tmp_path))
+    sandbox = BubblewrapConfinement(
+        SandboxMode.AUTO,
+        Site(str(home)),
+        starter,
+        folders,
+        program=str(root / "missing"),
+        landlock=LandlockConfinement(starter, folders),
+    )
+    view = CommandView(Engine.LANDLOCK, ViewKind.READING, Network.OWN_LOOPBACK)
+    command = "git config user.name; git config user.email; echo $?"
+    environment = {"PATH": os.environ["PATH"], "HOME": str(home)}
+
+    async def output() -> str:
+        shell = ProcessSpec(("/bin/sh", "-c", command), str(root), environment)
+        confined_command = await sandbox.confine(shell, [str(root)], view)
+        process = await starter.start(confined_command.spec)
+        await process.wait()
+        try:
+            return unread_output(process)
+        finally:
+            process.close()
+
+    assert await output() == "1\n"
+    (home / ".gitconfig").symlink_to("dotfiles/git")
+    assert await output() == "me\nme@home\n0\n"
+    (home / ".gitconfig").unlink()
+    (home / ".gitconfig").symlink_to(root / "settings")
+    (root / "settings").write_text("[user]\n\tname = other\n")
+    assert await output() == "1\n"
+    await starter.aclose()
+    await folders.aclose()
+
+
+@only_linux
 @pytest.mark.requirement("sandbox.probe")
 def test_the_program_is_looked_for_outside_of_all_workspaces(root: Path) -> None:
     inside, outside = root / "bin", root.parent / "bin"
@@ -216,8 +262,8 @@ async def test_a_sandbox_that_could_not_be_probed_for_lack_of_resources_is_probe
     with pytest.raises(ToolError) as refusal:
         await sandbox.confine(spec(root), [str(root)], WORKING)
     assert refusal.value.code is ToolErrorType.RESOURCES_EXHAUSTED
-    fake_bubblewrap(root, "exit 7")
-    assert (await sandbox.status([str(root)])).failure == "it ended with code 7"
+    fake_bubblewrap(root, "kill -9 $$")
+    assert (await sandbox.status([str(root)])).failure == "it was killed by SIGKILL"
 
 
 @pytest.mark.requirement("sandbox.kernel")

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from tools.builtin.read_file import ReadManyFilesTool
+from tools.builtin.read_file import ReadFileTool, ReadManyFilesTool
 from tools.builtin.search_tools import GlobTool, GrepTool, LSTool
 from tools.call.base_tool import BaseTool, ToolContext
 from tools.contract.call_options import AbortSignal
@@ -140,6 +140,39 @@ async def test_what_is_forbidden_under_a_links_name_is_not_found_through_the_lin
         assert tool.name == "read_many_files" or "key" not in text
 
 
+@pytest.mark.requirement("rules.links")
+@pytest.mark.parametrize("spelling", ['"lnk"', " lnk ", "//lnk", r"l\ nk", "l\u200bnk"])
+async def test_what_is_forbidden_under_a_links_name_stays_hidden_however_the_name_is_spelled(
+    spelling: str, root: Path, context: ToolContext
+) -> None:
+    link = root / ("l nk" if " n" in spelling else "lnk")
+    (root / "real").mkdir()
+    (root / "real" / "key").write_text(SECRET)
+    link.symlink_to("real")
+    context = replace(context, workspace=Workspace([str(root)], forbidden=Rules((link / "key",))))
+    path = spelling.replace("//", f"/{root}/")
+    result = await call(GrepTool(), context, pattern=SECRET, path=path)
+    assert result.facts["matches"] == 0
+    params = ReadFileTool().validate_tool_params({"file_path": f"{path.rstrip()}/open"})
+    (root / "real" / "open").touch()
+    assert ReadFileTool().subjects(params, context) == (
+        PathSubject(Access.READ, str(root / "real" / "open"), str(link / "open")),
+    )
+
+
+@pytest.mark.requirement("rules.links")
+async def test_what_is_forbidden_under_a_links_name_in_the_second_root_is_not_read_through_the_link(
+    root: Path, tmp_path: Path, context: ToolContext
+) -> None:
+    second_root = tmp_path.resolve() / "other"
+    (second_root / "real").mkdir(parents=True)
+    (second_root / "real" / "key").write_text(SECRET)
+    (second_root / "lnk").symlink_to("real")
+    workspace = Workspace([str(root), str(second_root)], forbidden=Rules((second_root / "lnk" / "key",)))
+    result = await call(ReadManyFilesTool(), replace(context, workspace=workspace), paths=["lnk"])
+    assert SECRET not in text_of(result)
+
+
 @pytest.mark.requirement("permissions.hidden_from_finding")
 def test_forbidden_paths_are_not_completed(guarded_context: ToolContext) -> None:
     workspace = guarded_context.workspace
@@ -183,3 +216,17 @@ def test_rules_are_checked_for_the_folders_in_which_a_search_begins(
     assert subject == PathSubject(Access.READ, str(root / "sub"), str(root / "link"))
     with pytest.raises(PathNotInWorkspaceError):
         tool.subjects(tool.validate_tool_params({**arguments, "path": "/"}), two_roots)
+
+
+@pytest.mark.requirement("permissions.search_subjects")
+def test_rules_are_checked_for_a_relative_path_in_each_root_in_which_it_exists(
+    root: Path, tmp_path: Path, context: ToolContext
+) -> None:
+    second_root = tmp_path.resolve() / "other"
+    second_root.mkdir()
+    (second_root / "key.pem").write_text(SECRET)
+    two_roots = replace(context, workspace=Workspace([str(root), str(second_root)]))
+    tool = ReadManyFilesTool()
+    subjects = tool.subjects(tool.validate_tool_params({"paths": ["key.pem", "absent", str(root)]}), two_roots)
+    paths = (root / "key.pem", second_root / "key.pem", root / "absent", root)
+    assert subjects == [PathSubject(Access.READ, str(path), str(path)) for path in paths]

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from tools.contract.call_options import AbortSignal
 from tools.contract.tool_errors import PathNotInWorkspaceError, ToolError, ToolErrorType
 from tools.files.path_opener import (
     PATH_ONLY,
@@ -20,7 +21,7 @@ from tools.files.path_opener import (
     open_regular,
 )
 from tools.files.workspace import Workspace, contains, explain
-from tools.text.file_names import shown_whole_path
+from tools.text.file_names import exact_path, shown_whole_path
 
 
 @pytest.fixture
@@ -158,6 +159,21 @@ def test_the_servers_own_folders_are_hidden_with_and_without_rules(root: Path) -
         assert workspace.forbidden(own_path) == "rule that this server's own files are private"
         assert workspace.forbidden(ruled_path) == (forbidden and "rule")
     assert Workspace([str(root)], private=[str(root.parent / "elsewhere")]).forbidden is None
+
+
+@pytest.mark.requirement("paths.special")
+def test_a_file_whose_next_bytes_do_not_exist_yet_is_busy_and_not_at_its_end() -> None:
+    workspace = Workspace(["/proc"])
+    try:
+        file = workspace.open_file(workspace.locate("kmsg"))
+    except ToolError as error:
+        pytest.skip(f"not run: the kernel log is not readable ({error.code})")
+    signal = AbortSignal()
+    with file:
+        for read in (lambda: file.head(1 << 16), lambda: list(file.blocks(signal)), lambda: file.whole(signal)):
+            with pytest.raises(OSError, match="busy") as error_info:
+                list(iter(read, b""))
+            assert error_info.value.errno == errno.EBUSY
 
 
 @pytest.mark.requirement("paths.special")
@@ -301,6 +317,21 @@ def test_a_path_in_a_workspace_with_an_unusual_name_is_read_as_it_was_shown(name
     outside_path = tmp_path / f"{name}2"
     with pytest.raises(PathNotInWorkspaceError):
         workspace.locate(shown_whole_path(str(outside_path)))
+
+
+@pytest.mark.requirement("hostile.names_read")
+@pytest.mark.parametrize("folder", ["clear\x1b[2J", "nl\nline", '"quoted"', "caf\u00e9\x1b"])
+@pytest.mark.parametrize("name", ["caf\u00e9", "a\x1b.txt"])
+def test_the_exact_path_of_a_file_in_an_unusual_folder_is_harmless_and_leads_to_the_file(
+    folder: str, name: str, root: Path
+) -> None:
+    file = root / folder / name
+    file.parent.mkdir()
+    file.touch()
+    for path in (exact_path(str(file)), exact_path(str(file), is_quoted=True)):
+        assert path.isascii()
+        assert path.isprintable()
+        assert Workspace([str(root)]).locate(path).path == str(file)
 
 
 @pytest.mark.requirement("hostile.names_read")

@@ -139,6 +139,8 @@ def test_the_target_of_a_link_that_a_rule_hides_is_hidden_even_outside_the_works
     (root / "deep/.env").symlink_to("..")
     (root / "gone").mkdir()
     (root / "gone/.env").symlink_to("nothing")
+    (root / "closed").mkdir()
+    (root / "closed/.env").symlink_to("/proc/1/root/x")  # which only root can read, if anyone
     (root / "linked").symlink_to("real")
     (root / "around").symlink_to(".")
     result = scan(root, rules_of(home, deny=("Read(.env)", "Read(linked/key)")))

@@ -248,7 +248,7 @@ def likely_locations(workspace: Workspace, location: Location, *, is_new: bool =
         if workspace.kind_of(target) is not None and not is_hidden_target(workspace, target, agent=True):
             return [target]
     # Reads accept a unique look-alike without asking, so this matters only for changes, or if there are several.
-    look_alikes = [workspace.at(path) for path in workspace.look_alikes(location.path)[:MAX_PROPOSED]]
+    look_alikes = [workspace.at(path) for _, path in workspace.look_alikes(location.path)[:MAX_PROPOSED]]
     return [look_alike for look_alike in look_alikes if not is_hidden_target(workspace, look_alike, agent=True)]
 
 

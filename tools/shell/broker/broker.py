@@ -193,7 +193,7 @@ class Broker:
         return has_reaped
 
     def _kill_orphans(self) -> None:
-        """Kill what dead supervisors left behind. Once it is gone, close their sockets, so that the server knows."""
+        """Kill the processes that dead supervisors left behind. Once none is left, close the supervisors' sockets."""
         if self._is_subreaper:
             orphans = supervisor.Descendants(excluded_pids=self._channels)
             if orphans.pids():

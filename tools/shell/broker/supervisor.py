@@ -1,6 +1,6 @@
 """A supervisor runs programs and manages everything that they start. The broker forks supervisors.
 
-Programs are started with `posix_spawn`, which copies nothing of the calling process, or with a fork if they have to be
+Programs are started with `posix_spawn`, which copies nothing of the calling process, or with a fork if they must be
 confined first. Each program has a channel, which is a socket to the server. When none of the program's processes is
 left, the channel is reused for another program, because forking a supervisor costs half as much as starting a shell. A
 supervisor has one channel; only the supervisor that services share receives further channels from the broker.

@@ -32,9 +32,9 @@ from types import MappingProxyType
 from typing import NamedTuple
 from weakref import WeakSet
 
-from tools.contract.tool_errors import exhaustion_of
+from tools.contract.tool_errors import exhaustion_of, suppress_unless_scarce
 from tools.files.path_opener import BLOCK_BYTES, StampedCache, open_folder, open_regular, real_path, stamp_of
-from tools.files.workspace import contains, is_inside
+from tools.files.workspace import contains, is_inside, resolve_links
 from tools.permissions import protected_files
 from tools.permissions.git_repositories import (
     SETTINGS_FILES,
@@ -131,16 +131,16 @@ class AutoRunScanner:
             for entry in folder.auto_run:
                 if folded(entry.name) == REPOSITORY:
                     work_trees.append(path)
-                if folded(entry.name) == REPOSITORY and entry.is_dir(follow_symlinks=False):
-                    add_repository(entry.path)
-                else:
-                    add_paths((entry.path,))
+                    if entry.is_dir(follow_symlinks=False):
+                        add_repository(entry.path)
+                        continue
+                add_paths((entry.path,))
             result.unlistable += folder.unlistable
             return folder.subfolders
 
         # A git folder outside its work tree, or without one. An earlier command may have moved parts of it.
-        present = {name for name in ("HEAD", *_IN_STORE) if os.path.lexists(os.path.join(root, name))}
-        if folded(os.path.basename(root)) == REPOSITORY or ("HEAD" in present and len(present) > 1):
+        store_names = {name for name in ("HEAD", *_IN_STORE) if os.path.lexists(os.path.join(root, name))}
+        if folded(os.path.basename(root)) == REPOSITORY or ("HEAD" in store_names and len(store_names) > 1):
             add_repository(root)
         queue = deque([(root, 0)])
         scanned: set[str] = set()
@@ -151,13 +151,13 @@ class AutoRunScanner:
             if depth < DEPTH:
                 queue.extend((folder, depth + 1) for folder in subfolders)
         for path in sorted(self._holding.get(root, set()) - scanned):
-            if os.path.realpath(path) == path:
+            if resolve_links(path) == path:
                 add_folder(path)
         self._holding[root] = holding
         for work_tree in dict.fromkeys(work_trees):
             for path in paths_named_by_settings(work_tree, root):
                 # If a symlink leads to the path, the path with all symlinks resolved is also named.
-                if os.path.lexists(path) and os.path.realpath(os.path.dirname(path)) == os.path.dirname(path):
+                if os.path.lexists(path) and resolve_links(os.path.dirname(path)) == os.path.dirname(path):
                     result.named_by_git.add(path)
                     add_paths((path,))
         return result
@@ -201,8 +201,8 @@ class AutoRunScanner:
         parent = os.path.basename(path)
         auto_run: list[os.DirEntry[str]] = []
         subfolders: list[str] = []
-        present = {entry.name for entry in entries}
-        is_bare = any(present >= names for names in _BARE)
+        entry_names = {entry.name for entry in entries}
+        is_bare = any(entry_names >= names for names in _BARE)
         for entry in entries:
             name = entry.name
             # Quickly rule out almost all names.
@@ -300,7 +300,7 @@ def fingerprint(path: str) -> Fingerprint | None:
     if len(status) > len(("device", "inode")):
         return Fingerprint(status)
     names: list[str] = []
-    with suppress(OSError):
+    with suppress_unless_scarce():
         names = sorted(os.listdir(path))[:ENTRIES]
     return Fingerprint(status, {name: status_of(os.path.join(path, name)) for name in names})
 
@@ -427,7 +427,7 @@ class _Copies:
             # bytes that are read, because the file may grow during the copy.
             if old.info.st_size > self.bytes_left:
                 raise _TooLargeError
-            while piece := old.stream.read(BLOCK_BYTES):
+            while piece := old.read_block(BLOCK_BYTES):
                 self.bytes_left -= len(piece)
                 if self.bytes_left < 0:
                     raise _TooLargeError

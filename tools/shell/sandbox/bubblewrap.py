@@ -27,7 +27,7 @@ from tools.contract.tool_errors import (
     sandbox_unavailable,
 )
 from tools.files.child_process import find_program, is_outside
-from tools.files.workspace import contains, is_inside
+from tools.files.workspace import contains, is_inside, resolve_links
 from tools.machine.threads import THREADS
 from tools.shell.loopback import SessionLoopbacks
 from tools.shell.private_folders import PrivateFolders, empty_if_large
@@ -46,7 +46,14 @@ from tools.shell.sandbox.landlock_and_seccomp import (
 )
 from tools.shell.sandbox.mount_check import NEW_ROOT, MountGate
 from tools.shell.sandbox.probe import NO_ANSWER, Probe, failure_of
-from tools.shell.sandbox.reading_view import ETC, OPEN_TO_ALL, TEMPORARY, reading_view_paths, without_private_paths
+from tools.shell.sandbox.reading_view import (
+    ETC,
+    OPEN_TO_ALL,
+    TEMPORARY,
+    reading_view_paths,
+    settings_files_of_git,
+    without_private_paths,
+)
 from tools.shell.sandbox.visible_file_system import (
     UNREACHABLE,
     PreparedView,
@@ -104,7 +111,7 @@ class ViewSetup:
         self._limited_paths, self._roots = {*view.masked, *view.pinned, *view.read_only}, (*view.roots, *view.writable)
         # Keyed by mounted path: where bubblewrap can make mounts inside this path, or `None` if its contents come from
         # the host, so that a later step must make them.
-        self._destinations: dict[str, str | None] = {"/": None if view.is_whole else ""}
+        self._destinations: dict[str, str | None] = {"/": None if view.is_whole else "", "/dev": "/dev"}
         if view.is_whole:
             self.options += ("--ro-bind", "/", "/")
         for place in sorted(view.links, key=depth):
@@ -129,7 +136,7 @@ class ViewSetup:
         for path in filter(os.path.lexists, view.seen):
             self._bind(path)
 
-        hidden: list[tuple[str, Callable[[], None]]] = [
+        mounts: list[tuple[str, Callable[[], None]]] = [
             *((path, partial(self._empty, path)) for path in view.hidden_folders),
             # On a `nodev` mount, a device file cannot be opened, so `/dev/null` mounted over a file hides it.
             *((path, partial(self._bind, path, "/dev/null")) for path in view.hidden_files),
@@ -137,15 +144,15 @@ class ViewSetup:
             *((path, partial(self._bind, path)) for path in filter(os.path.lexists, view.exempt)),
             *((path, partial(self._bind, path, source)) for path, source in view.masked.items()),
         ]
-        in_roots = {path for path, _ in hidden if any(contains(root, path) and path != root for root in view.roots)}
+        in_roots = {path for path, _ in mounts if any(contains(root, path) and path != root for root in view.roots)}
         # A root may itself be hidden, but the operator named it, so roots are mounted after hidden paths.
         writable = ((path, partial(self._bind, path, is_read_only=False)) for path in (*view.roots, *view.writable))
-        outside = (*(item for item in hidden if item[0] not in in_roots), *writable)
-        for _, mount in sorted(outside, key=lambda item: depth(item[0])):
+        outer_mounts = (*(item for item in mounts if item[0] not in in_roots), *writable)
+        for _, mount in sorted(outer_mounts, key=lambda item: depth(item[0])):
             mount()
         self.steps += (MountStep("", NEW_ROOT + path, is_read_only=False) for path in view.pinned)
         self.steps += (MountStep("", NEW_ROOT + path, is_read_only=True) for path in view.read_only)
-        for _, mount in sorted((item for item in hidden if item[0] in in_roots), key=lambda item: depth(item[0])):
+        for _, mount in sorted((item for item in mounts if item[0] in in_roots), key=lambda item: depth(item[0])):
             mount()
         # Files created in these in-memory file systems would be lost, so mount them read-only.
         for path in ("/", "/dev"):
@@ -454,8 +461,18 @@ class BubblewrapConfinement:
             *(path for visible_path in visible_paths for path in without_private_paths(visible_path)),
         )
         environment = {name: value for name, value in spec.environment.items() if name not in UNREACHABLE}
-        settings = next((path for path in readable if path.endswith(("/.gitconfig", "/git/config"))), os.devnull)
-        environment["GIT_CONFIG_GLOBAL"] = settings  # git fails if it may not read its settings file
+        # Git fails if it may not read its settings file. Files in the workspace are ignored, because commands can write
+        # them.
+        settings_files = filter(os.path.isfile, settings_files_of_git(self._site.home))
+        real_paths = {path: resolve_links(path) for path in settings_files}
+        environment["GIT_CONFIG_GLOBAL"] = next(
+            (
+                path
+                for path, real in real_paths.items()
+                if is_inside(real, visible_paths) and not is_inside(real, roots)
+            ),
+            os.devnull,
+        )
         temporary = None
         if private_folder is not None:
             temporary = os.path.join(private_folder(), "landlock-tmp")

@@ -1,4 +1,4 @@
-"""Finds the files that commands in the sandbox may not see: keys, passwords, browser sessions, and agents' settings.
+"""Finds the files that commands in the sandbox must not see: keys, passwords, browser sessions, and agents' settings.
 
 Everything else stays readable, because toolchains may be anywhere in a home folder. `HOME_PLACES` lists the known
 locations of secrets in a home folder. Small files near the top of the home folder are also searched for secrets.
@@ -15,14 +15,15 @@ import stat
 import time
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, field
 from fnmatch import translate
 from functools import cache, lru_cache
 from itertools import chain, islice
 
+from tools.contract.tool_errors import suppress_unless_scarce
 from tools.files.path_opener import SETTLED_NANOSECONDS
-from tools.files.workspace import contains, is_inside
+from tools.files.workspace import contains, is_inside, resolve_links
+from tools.permissions.git_repositories import is_include, possible_paths
 from tools.permissions.protected_files import AGENT_FOLDERS
 from tools.shell.process_spec import SecretPlace
 from tools.shell.sandbox.auto_run_guard import read_settings
@@ -66,8 +67,8 @@ def secret_places(
     environ: Mapping[str, str] = os.environ,
 ) -> HiddenPaths:
     """Return the paths to hide on this machine in its current state."""
-    real_home = os.path.realpath(home)
-    readable_paths = tuple(map(os.path.realpath, readable))
+    real_home = resolve_links(home)
+    readable_paths = tuple(map(resolve_links, readable))
     # Sorting puts folders before their contents.
     known_paths = [*sorted(_known_paths(home, environ)), *((path, "") for path in SYSTEM_PATHS)]
     folders: dict[str, None] = {}
@@ -78,34 +79,34 @@ def secret_places(
     listed = {path for path, _ in known_paths}
     # Files in roots that do not contain the home folder belong to the workspace.
     narrow_roots = [root for root in roots if not contains(root, real_home)]
-    found = (path for path in _files_with_secrets(home, time.monotonic() // SEARCH_SECONDS) if path not in listed)
-    found_places = ((path, path) for path in found if not is_inside(os.path.realpath(path), (*narrow_roots, *folders)))
-    for path, place in chain(known_paths, included_paths, ((path, None) for path in server_paths), found_places):
+    files_found = (path for path in _files_with_secrets(home, time.monotonic() // SEARCH_SECONDS) if path not in listed)
+    other_paths = (path for path in files_found if not is_inside(resolve_links(path), (*narrow_roots, *folders)))
+    server_places, other_places = ((path, None) for path in server_paths), ((path, path) for path in other_paths)
+    for path, place in chain(known_paths, included_paths, server_places, other_places):
         # Files that this user cannot read need not be hidden, because commands cannot read them either.
-        with suppress(OSError):
+        with suppress_unless_scarce():
             if not os.access(path, os.R_OK):
                 continue
             real = os.path.realpath(path)
             if real in withheld or contains(real, real_home) or (place is not None and is_inside(real, readable_paths)):
                 continue
-            entry = HOME_PLACES.get(place) or _found_place(place, home) if place else None
+            entry = HOME_PLACES.get(place) or _place_of_searched_file(place, home) if place else None
             state = os.stat(real)
             # In a workspace that does not contain the home folder, the empty replacement could be mistaken for the real
             # file, and committed.
-            is_linked = is_inside(real, narrow_roots)
+            is_in_workspace = is_inside(real, narrow_roots)
             is_of_settings = entry is not None and entry.is_settings
             if place and is_of_settings and stat.S_ISREG(state.st_mode):
                 is_secret, includes = _examine_settings(real, place, state)
                 if len(included_paths) < INCLUDED:
                     included_paths += (
-                        (os.path.join(os.path.dirname(path), re.sub(r"^~(?=/)", lambda _: home, include)), place)
-                        for include in includes
+                        (os.path.join(os.path.dirname(path), in_home(include, home)), place) for include in includes
                     )
-                if not is_secret and not is_linked and not is_inside(real, folders):
+                if not is_secret and not is_in_workspace and not is_inside(real, folders):
                     continue
             if stat.S_ISDIR(state.st_mode):
                 folders[real] = None
-            elif is_of_settings and not is_linked:
+            elif is_of_settings and not is_in_workspace:
                 settings[real] = None
             else:
                 files[real] = None
@@ -171,7 +172,7 @@ def _possible_paths(folder: str, names: _Names) -> Iterator[tuple[str, str]]:
     if names.patterns and names.any_pattern is None:
         names.any_pattern = re.compile("|".join(f"(?:{pattern.pattern})" for pattern, _ in names.patterns.values()))
     if len(names.subnames) > _FEW or names.patterns:
-        with suppress(OSError):
+        with suppress_unless_scarce():
             present = os.listdir(folder)
     for entry in present:
         folded_name = entry.casefold()
@@ -189,17 +190,17 @@ def _files_with_secrets(home: str, _period: float) -> tuple[str, ...]:
     """Return the small files in a home folder, its dotfolders and `.config/*` that certainly contain a secret."""
 
     def sorted_entries(folder: str) -> list[os.DirEntry[str]]:
-        with suppress(OSError), os.scandir(folder) as entries:
+        with suppress_unless_scarce(), os.scandir(folder) as entries:
             return sorted(entries, key=lambda entry: entry.name)
         return []
 
     top, settings = sorted_entries(home), sorted_entries(f"{home}/.config")
     folders = [entry.path for entry in top if entry.name[0] == "."] + [entry.path for entry in settings]
-    files = (entry for entries in (top, *map(sorted_entries, folders)) for entry in entries if entry.is_file())
+    files = (entry for entries in (top, *map(sorted_entries, folders)) for entry in entries if os.path.isfile(entry))
     paths: list[str] = []
     bytes_left = SEARCHED_BYTES
     for entry in islice(files, SEARCHED_FILES):
-        with suppress(OSError):
+        with suppress_unless_scarce():
             size = entry.stat().st_size
             if not 0 < size <= min(SEARCHED_FILE_BYTES, bytes_left):
                 continue
@@ -210,8 +211,11 @@ def _files_with_secrets(home: str, _period: float) -> tuple[str, ...]:
     return tuple(paths)
 
 
-def _found_place(path: str, home: str) -> SecretPlace:
-    """Return the place of a file found by the search. Its program is probably named like the file or its folder."""
+def _place_of_searched_file(path: str, home: str) -> SecretPlace:
+    """Return the place of a file in which the search found a secret.
+
+    The program of the file is probably named like the file or its folder.
+    """
     name = os.path.relpath(path, home).removeprefix(".config/").lstrip(".").split("/")[0].split(".")[0]
     return SecretPlace(frozenset({name, name.removesuffix("rc")}), is_settings=False)
 
@@ -220,7 +224,7 @@ def _examine_settings(path: str, place: str, state: os.stat_result) -> tuple[boo
     """Return whether settings contain a secret or cannot be read, and the files that they include."""
     changed_at = max(state.st_mtime_ns, state.st_ctime_ns)
     examine = _examine_cached if time.time_ns() - changed_at > SETTLED_NANOSECONDS else _examine_cached.__wrapped__
-    with suppress(OSError):
+    with suppress_unless_scarce():
         return examine(path, place, state.st_dev, state.st_ino, state.st_size, changed_at)
     return True, ()
 
@@ -230,7 +234,8 @@ def _examine_cached(path: str, place: str, *_state: int) -> tuple[bool, Sequence
     if (content := read_settings(path)) is None:
         return True, ()
     text = content.decode("utf-8", "replace")
-    return may_hold_secret(text, place), included_settings(text) if "git" in HOME_PLACES[place].programs else ()
+    settings = possible_paths(os.fsdecode(content)) if "git" in HOME_PLACES[place].programs else ()
+    return may_hold_secret(text, place), [value for name, value in settings if is_include(name)]
 
 
 # Further names of secrets in settings files
@@ -276,10 +281,6 @@ _NAMED = re.compile(
 )
 _SECTION = re.compile(r"[ \t]*\[+([^\[\]]*)\]+[ \t]*(?:[#;].*)?")
 _COMMENT = re.compile(r"[ \t]*(?:#|;(?!;)|![ \t]*\w)")
-_INCLUDE = re.compile(r"^[ \t]*\[include(?:if[^\n\]]*)?\]([^\[]*)", re.IGNORECASE | re.MULTILINE)
-_INCLUDED_PATH = re.compile(
-    r"^[ \t]*path[ \t]*=[ \t]*(\"[^\"\n]+\"|[^\s#;](?:[^\n#;]*[^\s#;])?)", re.IGNORECASE | re.MULTILINE
-)
 _QUOTED = re.compile(r"\"(?>(?:[^\"\\]|\\.)*)\"|'[^']*+'")
 # In a script: a name, and something after it that may be its value
 _MENTION = re.compile(
@@ -330,10 +331,9 @@ def may_hold_secret(text: str, place: str) -> bool:
     )
 
 
-def included_settings(text: str) -> list[str]:
-    """Return the files that git settings include, as written."""
-    sections = _INCLUDE.findall(text)
-    return [path.strip('"') for section in sections for path in _INCLUDED_PATH.findall(section)]
+def in_home(path: str, home: str) -> str:
+    """Replace a `~` at the beginning of a path in git's settings with the home folder."""
+    return home + path[1:] if path.startswith("~/") else path
 
 
 def keeps_secret(text: str) -> bool:

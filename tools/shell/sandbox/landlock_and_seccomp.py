@@ -217,7 +217,7 @@ _PAIR_TYPES = (1, 5)  # SOCK_STREAM, SOCK_SEQPACKET; not datagrams, because such
 _TYPE_MASK = 0xF
 # NETLINK_ROUTE; other protocols give access to other programs, or to parts of the kernel that require no capability.
 _ROUTES = 0
-_NEW_NAMESPACES = 0x7E020080  # all CLONE_NEW* flags, because a command would have capabilities in its own namespace
+_NEW_NAMESPACES = 0x7E020080  # all CLONE_NEW* flags, because a command has all capabilities in a new user namespace
 _CLONE_NAMESPACES = 0x7E020000  # the same flags for `clone`, where the lowest byte of the argument is a signal number
 
 
@@ -237,8 +237,9 @@ class _Architecture:
 # io_uring_setup, io_uring_enter, io_uring_register, clone3: the same numbers on every architecture. The filter reports
 # these calls as missing, so that programs use the older calls, which the filter can check.
 _ABSENT = (425, 426, 427, 435)
-# open_tree, move_mount, fsopen, fsconfig, fsmount, fspick, mount_setattr: the same numbers on every architecture.
-_NEW_MOUNTS = (428, 429, 430, 431, 432, 433, 442)
+# open_tree, move_mount, fsopen, fsconfig, fsmount, fspick, mount_setattr, open_tree_attr: the same numbers on every
+# architecture.
+_NEW_MOUNTS = (428, 429, 430, 431, 432, 433, 442, 467)
 # setxattrat, removexattrat, file_setattr, fchmodat2, pidfd_getfd, process_madvise, process_mrelease, quotactl_fd: the
 # same numbers on every architecture.
 _FORBIDDEN_TO_READERS = (463, 466, 469, 452, 438, 440, 448, 443)

@@ -33,9 +33,9 @@ SECONDS = 5.0  # time limit for the test, which takes as long as starting a comm
 NO_ANSWER = f"it did not answer within {SECONDS:g} s"
 WORKED = 100  # exit status of the script after it has printed what it unexpectedly could, or could not, do
 # Arguments: `working` or `reading` for bubblewrap's views, or `landlock`; the workspace; a file that the shell may
-# write to; one that it may not write to; the id of a process outside, and how many system call filters it has. The
-# script uses only builtins, because a view may lack other programs: `true`, because a failed redirection of `:` would
-# end the shell. Error messages are discarded.
+# write to; a file that it must not write to; the id of a process outside the sandbox, and the number of that process's
+# system call filters. The script uses only builtins, because a view may lack other programs. It uses `true` instead of
+# `:`, because a failed redirection of `:` would end the shell. Error messages are discarded.
 _SCRIPT = f"""
 confinement=$1 root=$2 own=$3 outside=$4 process=$5 filters=$6 calls=
 exec 2< /dev/null
@@ -91,14 +91,16 @@ class Probe:
     folder: str  # deleted by `remove`, or with the server's folder
     root: str  # the workspace of the shell
     argv: tuple[str, ...]
-    files: tuple[str, ...]  # files that the shell may have created outside `folder`
+    # The file that the shell may write to, and the file that it must not write to; each may be outside `folder`
+    files: tuple[str, ...]
 
     @staticmethod
     def create_in(parent: str, confinement: str, own: str = "", outside: str = "") -> Probe:
         """Create the test's files in a new folder inside `parent`. The comment on `_SCRIPT` explains `confinement`.
 
-        `own` is a folder that the shell may write to, and `outside` one that it may not write to. By default, both are
-        created, with a file in `outside`. Raises an `OSError` on failure. Blocking.
+        `own` is a folder that the shell may write to; by default, a subfolder of the new folder. `outside` is a folder
+        that the shell must not write to; by default, the new folder, with a file that the shell must not read. Raises
+        an `OSError` on failure. Blocking.
         """
         # Use a real path, because a symlink to it may be in a folder that is private to commands, such as /tmp.
         folder = os.path.realpath(tempfile.mkdtemp(prefix=".coretools-mcp-probe-", dir=parent))
@@ -152,7 +154,7 @@ async def _failure_in(starter: ProcessStarter, confined_command: ConfinedCommand
         with fail_after(SECONDS):
             with suppress(EndedEarlyError):
                 await confined_command.begin(process.mount)
-            code = (await process.wait()).code
+            status = await process.wait()
         output = unread_output(process)
     except StartFailedError as error:
         if (exhaustion := exhaustion_of(OSError(error.number, ""), NOTHING_DONE)) is not None:
@@ -170,11 +172,11 @@ async def _failure_in(starter: ProcessStarter, confined_command: ConfinedCommand
             await process.end(0)
             process.close()
         await confined_command.release()
-    if code == WORKED:
+    if status.code == WORKED:
         return f"it does not confine commands as it should: one {output.strip()}"
-    if code == 0:
+    if status.code == 0:
         return None
     if (resource_error := exhaustion_of(scarcity_in(output) or OSError(), NOTHING_DONE)) is not None:
         raise resource_error
     meanings = (meaning for words, meaning in _KNOWN_FAILURES.items() if words in output)
-    return next(meanings, f"it ended with code {code}")
+    return next(meanings, f"it was killed by {status.signal}" if status.signal else f"it ended with code {status.code}")

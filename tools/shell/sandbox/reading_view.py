@@ -18,12 +18,13 @@ from functools import lru_cache
 from itertools import islice
 
 from tools.contract.command_views import SYSTEM
+from tools.contract.tool_errors import suppress_unless_scarce
 from tools.files.path_opener import Stamp, StampedCache, open_regular, stamp_of
-from tools.files.workspace import SCRATCH_NAME, contains, is_inside, outermost
+from tools.files.workspace import SCRATCH_NAME, contains, is_inside, outermost, resolve_links
 from tools.permissions.git_history_names import object_folders
-from tools.permissions.git_repositories import linked_stores, work_tree_above
+from tools.permissions.git_repositories import is_include, linked_stores, possible_paths, work_tree_above
 from tools.permissions.protected_files import REPOSITORY
-from tools.shell.sandbox.credential_masks import included_settings
+from tools.shell.sandbox.credential_masks import in_home
 from tools.shell.sandbox.mount_check import MountTable
 
 ETC = "/etc"
@@ -37,9 +38,6 @@ LINKS = 40  # maximum number of symlinks followed in one path, as in the kernel
 ENVIRONMENTS = 1_000  # names in a workspace folder to check for Python environments
 INCLUDED = 20  # maximum files of the user's git settings to read
 SETTINGS_BYTES = 256 * 1024
-_NAMED_BY_SETTINGS = re.compile(
-    r'^(?:\s*\[[^\]\n]*\])?\s*(?:excludesfile|attributesfile)\s*=\s*"?([^"\n#;]+)', re.IGNORECASE | re.MULTILINE
-)
 _HOME_OF_ENVIRONMENT = re.compile(r"^home\s*=\s*(.+)$", re.MULTILINE)
 _PYTHON = re.compile(r"python[\d.]*")
 
@@ -55,22 +53,33 @@ def reading_view_paths(
 ) -> tuple[str, ...]:
     """Return the existing real paths that a command sees in addition to the workspace. Blocking.
 
-    None is inside another or in the workspace, and none contains the home folder.
+    None is inside another or in the workspace. Only `required_paths` can contain the home folder.
     """
-    real_home = os.path.realpath(home)
+    real_home = resolve_links(home)
     # Ignore a home folder inside the workspace: a command could write files there that would make other paths readable.
     home_paths = [path for path in (home, real_home) if not is_inside(path, roots)]
     folders = [path for path in search_path.split(os.pathsep) if os.path.isabs(path)]
     managers = [os.path.join(folder, name) for folder in home_paths[:1] for name in PROGRAM_MANAGERS]
-    outside = (path for path in (*folders, *managers) if not is_inside(os.path.realpath(path), roots))
+    outside = (path for path in (*folders, *managers) if not is_inside(resolve_links(path), roots))
     stamps = tuple((path, stamp_of(path)) for path in outside)
     paths = [path for folder in (*SYSTEM, *RUNNING_SYSTEM, *PROCESSORS) for path in _around(folder, real_home)]
     paths += _programs(stamps, frozenset(managers), real_home, tuple(hidden_paths), tuple(roots))
     paths += _environments(roots, real_home, hidden_paths)
-    paths += _repositories(roots, real_home, with_repository=with_repository)
+    # Show what git needs to use the repositories that contain the roots.
+    for root in roots:
+        top = work_tree_above(root)
+        is_above = top != root
+        if top is None or (is_above and (not with_repository or contains(top, real_home) or top in OPEN_TO_ALL)):
+            continue
+        linked_folders = linked_stores(top)
+        paths += (*([top] if is_above else []), *linked_folders)
+        for objects in object_folders(linked_folders or [os.path.join(top, REPOSITORY)]):
+            # Show the folder only if it really contains git objects.
+            if os.path.basename(objects) == "objects" and os.path.isdir(os.path.join(objects, "pack")):
+                paths.append(objects)
     if home_paths:
         paths += (path for path in settings_of_git(home, roots) if not is_inside(path, hidden_paths))
-    paths += map(os.path.realpath, required_paths)
+    paths += map(resolve_links, required_paths)
     return tuple(outermost(path for path in paths if not is_inside(path, roots) and os.path.lexists(path)))
 
 
@@ -108,7 +117,7 @@ def links_of_programs(home: str, search_path: str, roots: Sequence[str]) -> Iter
     yield from SYSTEM
     yield home
     for folder in search_path.split(os.pathsep):
-        if os.path.isabs(folder) and not is_inside(real := os.path.realpath(folder), roots):
+        if os.path.isabs(folder) and not is_inside(real := resolve_links(folder), roots):
             yield folder
             if not is_inside(real, SYSTEM):
                 yield from _links_in(folder, stamp_of(folder))
@@ -119,7 +128,7 @@ _private_paths_in_etc = StampedCache[tuple[str, ...]](1)
 
 
 def private_paths_in_etc() -> tuple[str, ...]:
-    """Return the paths in `/etc` that this user may read but others may not. Scans again after changes. Blocking."""
+    """Return the paths in `/etc` that this user may read but others may not. Cached for at most a minute. Blocking."""
     period, scanned_at = time.monotonic() // ETC_SECONDS, time.time_ns()
     if (cached_paths := _private_paths_in_etc.get(period)) is not None:
         return cached_paths
@@ -129,7 +138,7 @@ def private_paths_in_etc() -> tuple[str, ...]:
     while pending:
         folder = pending.pop()
         stamps.append((folder, stamp_of(folder)))
-        with suppress(OSError), os.scandir(folder) as entries:
+        with suppress_unless_scarce(), os.scandir(folder) as entries:
             for entry in entries:
                 mode = entry.stat(follow_symlinks=False).st_mode
                 required_bits = 0o005 if stat.S_ISDIR(mode) else 0o004
@@ -162,34 +171,39 @@ def without_private_paths(path: str) -> Iterator[str]:
             pending += (inner_path for inner_path in inner if not os.path.islink(inner_path))
 
 
+def settings_files_of_git(home: str) -> tuple[str, str]:
+    """Return the paths of the user's git settings, which may not exist."""
+    base = os.environ.get("XDG_CONFIG_HOME") or os.path.join(home, ".config")
+    return os.path.join(home, ".gitconfig"), os.path.join(base, "git", "config")
+
+
 def settings_of_git(home: str, roots: Sequence[str]) -> Iterator[str]:
     """Yield real paths of the user's existing git settings, and of the files that they name. Blocking.
 
     Ignores settings inside the workspace, because commands can write them.
     """
-    base = os.environ.get("XDG_CONFIG_HOME") or os.path.join(home, ".config")
-    pending = deque([os.path.join(home, ".gitconfig"), os.path.join(base, "git", "config")])
-    named_files = [os.path.join(base, "git", name) for name in ("ignore", "attributes")]
+    pending = deque(settings_files_of_git(home))
+    named_files = [os.path.join(os.path.dirname(pending[-1]), name) for name in ("ignore", "attributes")]
     for _ in range(INCLUDED):
         if not pending:
             break
         path = pending.popleft()
-        if is_inside(os.path.realpath(path), roots) or (text := _text(path)) is None:
+        if is_inside(resolve_links(path), roots) or (text := _text(path)) is None:
             continue
-        yield os.path.realpath(path)
+        yield resolve_links(path)
         folder = os.path.dirname(path)
-        pending += (
-            os.path.join(folder, re.sub(r"^~(?=/)", lambda _: home, include)) for include in included_settings(text)
-        )
-        named_files += (
-            os.path.join(home, re.sub(r"^~/", "", name.strip())) for name in _NAMED_BY_SETTINGS.findall(text)
-        )
-    yield from (os.path.realpath(path) for path in named_files if os.path.isfile(path))
+        for name, value in possible_paths(text):
+            if is_include(name):
+                pending.append(os.path.join(folder, in_home(value, home)))
+            elif name in ("core.excludesfile", "core.attributesfile"):
+                named_files.append(in_home(value, home))
+    # Git looks for a relative path in the work tree, which is visible anyway.
+    yield from (resolve_links(path) for path in named_files if os.path.isabs(path) and os.path.isfile(path))
 
 
 def _around(folder: str, home: str) -> Iterator[str]:
     """Yield the real path of a system folder. If it contains the home folder, yield its other entries instead."""
-    real = os.path.realpath(folder)
+    real = resolve_links(folder)
     if not contains(real, home):
         if os.path.exists(real):
             yield real
@@ -202,12 +216,10 @@ def _around(folder: str, home: str) -> Iterator[str]:
 @lru_cache(maxsize=64)
 def _links_in(folder: str, _stamp: Stamp | None) -> tuple[str, ...]:
     """Return the direct targets of a folder's symlinks, as absolute paths."""
-    try:
-        with os.scandir(folder) as entries:
-            links = [entry.path for entry in entries if entry.is_symlink()]
-        return tuple(os.path.join(os.path.realpath(folder), os.readlink(link)) for link in links)
-    except OSError:
-        return ()
+    with suppress_unless_scarce(), os.scandir(folder) as entries:
+        links = [entry.path for entry in entries if entry.is_symlink()]
+        return tuple(os.path.join(resolve_links(folder), os.readlink(link)) for link in links)
+    return ()
 
 
 @lru_cache(maxsize=16)
@@ -222,7 +234,7 @@ def _programs(
     table = MountTable()
     paths: list[str] = []
     for stamp in stamps:
-        folder = os.path.realpath(stamp[0])
+        folder = resolve_links(stamp[0])
         if contains(folder, home) or is_inside(folder, hidden_paths) or not os.path.isdir(folder):
             continue
         if stamp[0] in managers:
@@ -235,7 +247,7 @@ def _programs(
             for target in _links_in(*stamp)
             if not any(is_inside(place, roots) for place in links_to((target,), ()))
         )
-        targets = (path for path in map(os.path.realpath, link_targets) if os.path.isfile(path))
+        targets = (path for path in map(resolve_links, link_targets) if os.path.isfile(path))
         paths += (
             _prefix_of(os.path.dirname(path), home, hidden_paths, table) or path
             for path in targets
@@ -245,7 +257,10 @@ def _programs(
 
 
 def _prefix_of(folder: str, home: str, hidden_paths: Iterable[str], table: MountTable) -> str | None:
-    """Return the installation folder that contains a program folder, or `None` if there is none."""
+    """Return the installation folder that contains a program folder; `None` if there is none, or part of it is hidden.
+
+    Also `None` if the installation folder is a mount point.
+    """
     prefix, name = os.path.split(folder)
     is_prefix = (
         name == "bin"
@@ -269,11 +284,11 @@ def _environments(roots: Sequence[str], home: str, hidden_paths: Collection[str]
             if (text := _text(os.path.join(folder, "pyvenv.cfg"))) is None:
                 continue
             home_match = _HOME_OF_ENVIRONMENT.search(text)
-            python = os.path.realpath(os.path.join(folder, "bin", "python"))
+            python = resolve_links(os.path.join(folder, "bin", "python"))
             programs, name = os.path.split(python)
             if (
                 home_match is not None
-                and os.path.realpath(home_match[1].strip()) == programs
+                and resolve_links(home_match[1].strip()) == programs
                 and _PYTHON.fullmatch(name)
                 and os.access(python, os.X_OK)
                 and not is_inside(programs, (*SYSTEM, *roots))
@@ -282,27 +297,10 @@ def _environments(roots: Sequence[str], home: str, hidden_paths: Collection[str]
                 yield prefix
 
 
-def _repositories(roots: Sequence[str], home: str, *, with_repository: bool) -> Iterator[str]:
-    """Yield paths outside the roots: those that git needs to use the repositories that contain the roots."""
-    for root in roots:
-        top = work_tree_above(root)
-        is_above = top != root
-        if top is None or (is_above and (not with_repository or contains(top, home) or top in OPEN_TO_ALL)):
-            continue
-        if is_above:
-            yield top
-        linked = linked_stores(top)
-        yield from linked
-        for objects in object_folders(linked or [os.path.join(top, REPOSITORY)]):
-            # Show the folder only if it really contains git objects.
-            if os.path.basename(objects) == "objects" and os.path.isdir(os.path.join(objects, "pack")):
-                yield objects
-
-
 def _text(path: str) -> str | None:
     """Return the beginning of a regular file as text, or `None` if it cannot be read."""
     try:
         with open_regular(path, through_links=True) as file:
-            return file.head(SETTINGS_BYTES).decode("utf-8", "replace")
+            return os.fsdecode(file.head(SETTINGS_BYTES))
     except OSError:
         return None

@@ -14,7 +14,7 @@ from typing import NamedTuple
 from tools.contract.command_views import NO_RESTRICTIONS, SYSTEM, CommandView, FileRestrictions, ViewKind
 from tools.contract.tool_errors import ToolError, ToolErrorType
 from tools.files.path_opener import open_folder, open_link_free
-from tools.files.workspace import contains, is_inside, outermost
+from tools.files.workspace import contains, is_inside, outermost, resolve_links
 from tools.shell import private_folders
 from tools.shell.private_folders import (
     SCRATCH,
@@ -101,7 +101,7 @@ class View:
     has_own_network: bool = True  # whether the command has a new network namespace, not the host's or the session's
 
     def expected(self) -> tuple[ExpectedMount, ...]:
-        """Return the required mounts: everything writable, pinned, read-only, masked, or partly visible."""
+        """Return the required mounts: all writable, pinned, read-only or masked paths, and all of a partial view."""
         table = MountTable()
         return (
             *(table.bound_first(path) for path in (*self.roots, *self.writable)),
@@ -261,7 +261,7 @@ class ViewPreparation:
                 required_paths,
                 with_repository=command_view.is_git,
             )
-            always_visible = {*map(_real, required_paths)}  # visible even inside a hidden folder
+            always_visible = {*map(resolve_links, required_paths)}  # visible even inside a hidden folder
             candidates = (
                 *workspace,
                 *(path for path in parts if path in always_visible or not is_inside(path, hidden_paths.folders)),
@@ -269,7 +269,7 @@ class ViewPreparation:
             parts = tuple(outermost(path for path in candidates if not is_inside(path, excluded)))
             visible = (*parts, *view.roots)
             approved_paths = (
-                path for path in command_view.spelled if is_inside(_real(path), (*visible, *view.writable))
+                path for path in command_view.spelled if is_inside(resolve_links(path), (*visible, *view.writable))
             )
             paths_as_written = (
                 *links_of_programs(site.home, self.search_path, workspace),
@@ -279,7 +279,7 @@ class ViewPreparation:
             )
             private = OPEN_TO_ALL[: 1 + any(contains(TEMPORARY, root) for root in workspace)]
             private_places = (*private, "/proc", "/dev")
-            home = _real(site.home)
+            home = resolve_links(site.home)
             return replace(
                 view,
                 is_whole=False,
@@ -292,8 +292,8 @@ class ViewPreparation:
                 },
                 empty=() if is_inside(home, visible) else (home,),
             )
-        private = tuple(dict.fromkeys(_real(path) for path in PRIVATE if os.path.isdir(path)))
-        needed_paths = map(_real, (*required_paths, site.home, "/etc/localtime", *RUNNING_SYSTEM))
+        private = tuple(dict.fromkeys(resolve_links(path) for path in PRIVATE if os.path.isdir(path)))
+        needed_paths = map(resolve_links, (*required_paths, site.home, "/etc/localtime", *RUNNING_SYSTEM))
         visible = (
             path
             for path in dict.fromkeys((*needed_paths, *workspace))
@@ -330,7 +330,10 @@ class ViewPreparation:
             path
             for server_path in (*site.read_only, *site.hidden)
             for path in dict.fromkeys(
-                (_real(server_path), os.path.join(_real(os.path.dirname(server_path)), os.path.basename(server_path)))
+                (
+                    resolve_links(server_path),
+                    os.path.join(resolve_links(os.path.dirname(server_path)), os.path.basename(server_path)),
+                )
             )
             if is_inside(path, present)
         ]
@@ -361,7 +364,7 @@ class ViewPreparation:
 
         def is_open(path: str) -> bool:
             is_shown = is_inside(path, present) and not is_inside(path, excluded)
-            return is_shown and os.path.exists(path) and _real(path) == path
+            return is_shown and os.path.exists(path) and resolve_links(path) == path
 
         read_only = _by_depth({*auto_run_read_only, *filter(is_open, restrictions.read_only)})
         pinned = _by_depth({*auto_run_pinned, *filter(is_open, restrictions.pinned)} - {*present})
@@ -415,7 +418,7 @@ def _check(visible_paths: Iterable[str], folders: Iterable[str], masked_paths: C
             "that the command may change. Ask the user."
         )
     for path in visible_paths:
-        if _real(path) != path:
+        if resolve_links(path) != path:
             raise _not_run(
                 f"'{shown_whole_path(path)}', or a folder above it, has become a symlink since it was approved. Check "
                 "it, then try again."
@@ -469,8 +472,8 @@ def secrets_of(site: Site, workspace: Sequence[str], command_view: CommandView) 
 
 def _except_server_paths(site: Site, paths: Iterable[str]) -> tuple[str, ...]:
     """Return the given paths, except the server's own, to which no question or setting can give access."""
-    own = tuple(map(_real, site.hidden))
-    return tuple(path for path in paths if not is_inside(_real(path), own))
+    own = tuple(map(resolve_links, site.hidden))
+    return tuple(path for path in paths if not is_inside(resolve_links(path), own))
 
 
 def _writable_by_consent(
@@ -509,7 +512,7 @@ def _writable_by_consent(
             raise _not_run(
                 f"'{display_path}' cannot be made writable for the command ({os.strerror(error.errno or 0)})."
             ) from None
-        if _real(path) != path or path in SYSTEM_ROOTS or is_inside(path, map(_real, site.hidden)):
+        if resolve_links(path) != path or path in SYSTEM_ROOTS or is_inside(path, map(resolve_links, site.hidden)):
             raise _not_run(
                 f"'{display_path}' is never made writable for a command: it is a system folder, belongs to this "
                 "server, or is a symlink."
@@ -531,7 +534,7 @@ def writable(roots: Sequence[str]) -> tuple[str, ...]:
 
     Roots are real paths. They are not resolved again, because another command may have replaced one with a symlink.
     """
-    present = (root for root in roots if os.path.isdir(root) and _real(root) == os.path.normpath(root))
+    present = (root for root in roots if os.path.isdir(root) and resolve_links(root) == os.path.normpath(root))
     return _by_depth(outermost(present))
 
 
@@ -562,7 +565,7 @@ def sandbox_environment(environment: Mapping[str, str], roots: Sequence[str], ki
         if not is_inside(variables.get(name, ""), writable_folders):
             variables[name] = f"{temporary}/{folder}"
     # A read-only command could plant settings in a home folder that is writable in every view.
-    if _real(variables.get("HOME", "")) in OPEN_TO_ALL:
+    if resolve_links(variables.get("HOME", "")) in OPEN_TO_ALL:
         variables["HOME"] = f"{temporary}/home"
     ceilings = filter(None, (variables.get("GIT_CEILING_DIRECTORIES"), TEMPORARY))
     variables["GIT_CEILING_DIRECTORIES"] = os.pathsep.join(ceilings)
@@ -574,14 +577,6 @@ def sandbox_environment(environment: Mapping[str, str], roots: Sequence[str], ki
 def _by_depth(paths: Iterable[str]) -> tuple[str, ...]:
     """Sort paths by depth, so that no mount covers an earlier one."""
     return tuple(sorted(paths, key=depth))
-
-
-def _real(path: str) -> str:
-    """Resolve all symlinks in a path. If that fails because the path is being modified, return it as given."""
-    try:
-        return os.path.realpath(path)
-    except OSError:
-        return path
 
 
 def _protective_mounts(
