@@ -176,7 +176,8 @@ class Workspace:
             alike: list[tuple[str, str]] = []
             if root and not link_free and not os.path.lexists(real if scratch_path else literal):
                 unresolved_path, real = self._resolve_variant(base, raw_path)
-                if by_look and not os.path.lexists(real):
+                # A name that a rule forbids is not replaced by a similar name, to which the rule does not apply.
+                if by_look and not os.path.lexists(real) and not self._forbids(os.path.normpath(unresolved_path)):
                     alike = self.look_alikes(self._unresolved_in_root(unresolved_path) or real)
                 if len(alike) == 1:
                     unresolved_path, real = self._name_of(alike[0][0]), alike[0][1]
