@@ -139,5 +139,5 @@ def add_skills(search_result: ToolResult, skills: Skills, query: str) -> ToolRes
     if not best:
         return search_result
     lines = [f"{name}: {skills.by_name[name].description[:MAX_ABOUT_CHARS]}" for name in best]
-    text = "\n".join([str(search_result.llm_content), "Skills (load them with the tool skill):", *lines])
+    text = "\n".join([str(search_result.llm_content), "Skills (load them with the skill tool):", *lines])
     return replace(search_result, llm_content=text, structured={**(search_result.structured or {}), "skills": best})

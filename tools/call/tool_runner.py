@@ -247,7 +247,7 @@ class LateProgress:
         self._timer = asyncio.get_running_loop().call_later(PROGRESS_AFTER_SECONDS, self._start)
 
     async def report(self, progress: float, total: float | None, message: str) -> None:
-        """Send a report at once. Until the first reports have been sent, store the latest after the first one."""
+        """Send a report at once. Until the description has been sent, keep only the latest report."""
         if self._report_task is not None and self._report_task.done():
             await self._send(progress, total, message)
         else:

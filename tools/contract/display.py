@@ -1,4 +1,4 @@
-"""Renders all text for people: questions, displays, and marks for invisible characters.
+"""Renders text for people: questions, displays, and marks for invisible characters.
 
 People must be able to trust what they read. Therefore, control characters, characters that change the text direction,
 and characters without a visible shape are replaced by marks.
@@ -78,8 +78,8 @@ def without_gaps(text: str) -> str:
 
 def _length_of_gap(match: re.Match[str]) -> str:
     gap = match.group()
-    if lines := gap.count("\n"):
-        return f" <{lines} empty lines> "
+    if (line_breaks := gap.count("\n")) > 1:
+        return f" <{line_breaks} line breaks> "
     return f" <{len(gap)} {'spaces' if gap.strip(chr(9)) else 'tabs'}> "
 
 
@@ -109,13 +109,15 @@ def true_hosts(text: str) -> list[str]:
             if not host or host in seen_hosts:
                 continue
             seen_hosts.add(host)
+            shown_host = _display_host(host)
             if user and (is_web or _HOST_LIKE.search(user)):
                 programs = "some programs " if number else ""
-                link = f"the link with {visible_line(user[:MAX_HOST_CHARS])} leads {programs}to the host"
-                warnings[f"Note: {link} {_display_host(host)}."] = None
+                link = f"the link with {visible_line(user[:MAX_HOST_CHARS])} leads {programs}to"
+                target = f"the host {shown_host}" if shown_host else "an invalid host name"
+                warnings[f"Note: {link} {target}."] = None
             elif not host.isascii() and (match["usual"] or match["scheme"]):
                 link = f"the host {visible_line(host[:MAX_HOST_CHARS])} in a link is"
-                warnings[f"Note: {link} {_display_host(host)}."] = None
+                warnings[f"Note: {link} {shown_host or 'not a valid name'}."] = None
         if len(warnings) >= MAX_HOST_WARNINGS:
             break
     return list(warnings)[:MAX_HOST_WARNINGS]
@@ -151,11 +153,11 @@ def ascii_host(host: str) -> str:
 
 
 def _display_host(host: str) -> str:
-    """Show a host in ASCII, where no letter of another script can look like a Latin one."""
+    """Show a host in ASCII, where no letter of another script can look like a Latin one. Empty for an invalid name."""
     try:
         return visible_line(ascii_host(host[:MAX_HOST_CHARS])[:MAX_HOST_CHARS])
     except UnicodeError:
-        return "not a valid name"
+        return ""
 
 
 @dataclass(frozen=True, slots=True)

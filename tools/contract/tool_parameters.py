@@ -265,7 +265,7 @@ def about_unknown(
 
 
 def _refuse_oversized(tool: str, arguments: Mapping[str, Any], schema: Schema, model: type[ToolParams]) -> None:
-    """Refuse values that would be slow to validate or to quote in an error."""
+    """Refuse integers beyond `MAX_INTEGER`, and values that would be slow to validate or to quote in an error."""
     for name, value in arguments.items():
         if isinstance(value, int) and abs(value) > MAX_INTEGER and name in model.model_fields:
             raise InvalidToolParamsError(

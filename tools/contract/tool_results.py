@@ -90,7 +90,7 @@ class ToolResult:
     error: ToolFailure | None = None  # set if and only if the call failed; the model then reads `error.message`
     # A result that is already in wire format (from an upstream) and is passed on unchanged
     verbatim: Mapping[str, Any] | None = None
-    note: str = ""  # a line that the runner adds after the content, even if the call failed
+    note: str = ""  # lines from the runner that follow the content, even if the call failed
 
     @classmethod
     def failed(cls, error: ToolError) -> ToolResult:

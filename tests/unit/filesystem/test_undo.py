@@ -391,7 +391,7 @@ async def test_without_a_number_no_older_change_is_undone_instead_of_one_that_ca
     assert any("This change cannot be undone. The file was 10,001 bytes long" in note for note in question.notes)
     await write(context, "large.txt", "y")
     error = await refusal(context)
-    assert f"Change 2 cannot be undone: the content of '{root}/large.txt' before it was too large" in error.message
+    assert f"Change 2 cannot be undone: the earlier content of '{root}/large.txt' was too large" in error.message
     assert "To undo another change, give its change_id" in error.message
     await undo(context, 1)
     assert not (root / "small.txt").exists()

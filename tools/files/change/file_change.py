@@ -19,7 +19,7 @@ from tools.contract.confirmation import Answer, EditConfirmation
 from tools.contract.display import cut_at_line
 from tools.contract.tool_errors import ToolError, ToolErrorType
 from tools.contract.tool_results import FileDiff, ToolResult
-from tools.files.change.diff import Diff, changed_lines, unified_diff
+from tools.files.change.diff import Diff, changed_lines, line_range, unified_diff
 from tools.files.change.journal import Journal, JournalError, NewChange
 from tools.files.change.omitted_text import first_omission, placeholder_error
 from tools.files.change.writer import exclusive, remove_file, replace_file
@@ -149,10 +149,10 @@ class FileSnapshot:
             if self.sha256 == expected_sha256.lower():
                 return
             now = f"its SHA-256 is {self.sha256}" if self.data is not None else "it does not exist"
-            problem = (
-                f"'{display_path}' does not match expected_sha256: {now}. Nothing was written. Read the file again and "
-                "repeat the change on its current content."
-            )
+            advice = "Read the file again and repeat the change on its current content."
+            if self.data is None:
+                advice = "To create it, omit expected_sha256."
+            problem = f"'{display_path}' does not match expected_sha256: {now}. Nothing was written. {advice}"
         else:
             if seen_file is None or self.data is None or seen_file.identity == self.identity or was_reported:
                 return
@@ -390,7 +390,7 @@ def _result(
         notes.append(f"The user edited the {change.proposal_noun} before it was written.")
     content = [" ".join([change.sentence, *notes])]
     content += [
-        f"Lines {part['first']}-{part['last']} now:\n---\n{part['text']}\n---"
+        f"{line_range(part['first'], part['last']).capitalize()} now:\n---\n{part['text']}\n---"
         for part in result_fields.get("regions", ())
     ]
     content += [f"The final change:\n{final_diff}"] if final_diff else []
@@ -531,7 +531,7 @@ def plan_write(
         present = best_guess.decoded if best_guess is not None else decoded
         old = present.shown() if present is not None else ""
         if is_binary:
-            notes.append(f"The file had {len(data):,} bytes of binary data, all of which were replaced.")
+            notes.append(f"The file had {count(len(data), 'byte')} of binary data; none of it was kept.")
         elif encoding is None and not is_known:
             note = "The file was not UTF-8 (nor UTF-16 or UTF-32 with a byte order mark). The new content is UTF-8."
             if best_guess is not None:

@@ -1,6 +1,6 @@
 """Finds an edit's `old_string` in a file. Deterministic strategies are tried in a fixed order.
 
-The first strategy with a match decides, and only its matches count. Each later strategy ignores more differences, and
+The first strategy with a match decides, and only its matches count. Later strategies ignore greater differences, and
 from the third strategy on, a match must be unique. Nothing is guessed by similarity.
 
 Large text is searched in pieces, so that other work can run and a call can be cancelled. Strategies that need an object
