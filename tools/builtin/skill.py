@@ -84,8 +84,8 @@ class SkillTool(BuiltinTool[SkillParams]):
                 raise ToolError(
                     ToolErrorType.FILE_TOO_LARGE,
                     f"The skill {skill.name} was not loaded: its text has {len(text):,} characters, more than the "
-                    f"limit of {MAX_SKILL_BYTES:,}. Read the resource {brief(skill.uri)} in parts, or continue without "
-                    "it.",
+                    f"limit of {MAX_SKILL_BYTES:,}. Read the resource {brief(skill.uri)} instead, or continue "
+                    "without it.",
                 )
             files = "".join(f"\n- {brief(uri)}" for uri in skill.files[:MAX_LISTED])
             location = f"The skill's address is {brief(skill.uri)}. Its files, as resources:{files or ' none.'}"

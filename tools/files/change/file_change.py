@@ -1,7 +1,7 @@
 """Changes one file: checks that it is what the model and the user saw, locks out other writers, and writes it.
 
 `text_edit`, `notebook_change` and `revert` plan most changes. The change of `write_file` is planned at the end of this
-module: new content with the encoding and line endings of the old content.
+module: new content, by default with the encoding and line endings of the old content.
 """
 
 from __future__ import annotations
@@ -506,9 +506,10 @@ class WholeFileWrite(FileChange):
 def plan_write(
     target: TargetFile, content: str, *, expected_sha256: str | None, encoding: str | None, is_users: bool
 ) -> WholeFileWrite:
-    """Plan a write of a whole file, which keeps its line endings. Writes nothing.
+    """Plan a write of a whole file. Writes nothing.
 
-    If `encoding` is `None`, a known encoding is also kept. The other parameters are as in `plan_edit`.
+    The file keeps its line endings if `content` has only LF, and a known encoding if `encoding` is `None`. The other
+    parameters are as in `plan_edit`.
     """
     location = target.location
     snapshot = take_snapshot(target)

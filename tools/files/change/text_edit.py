@@ -184,8 +184,7 @@ def plan_edit(
         )
     notes: list[str] = []
     if match.strategy.is_relaxed:
-        differences = match.strategy.value.replace("_", " ")
-        notes.append(f"old_string did not match exactly; these differences were ignored: {differences}.")
+        notes.append(f"old_string did not match exactly; these differences were ignored: {match.strategy.differences}.")
     if location.path.lower().endswith(NOTEBOOK_ENDING):
         notes.append("The file is a notebook; notebook_edit can change its cells without edits to the JSON.")
     if match.skipped:
@@ -444,11 +443,10 @@ def check_count(
     elif count == 1 or (replaces_all and not match.strategy.is_relaxed):
         return
     elif match.strategy.is_relaxed:
-        differences = match.strategy.value.replace("_", " ")
         problem = (
-            f"old_string has no exact match in '{location.shown}'; {count} places differ from it only in {differences} "
-            f"({places}). An inexact match must be unique. Nothing was written. Copy the text exactly, with more "
-            "lines around it."
+            f"old_string has no exact match in '{location.shown}'; {count} places differ from it only in "
+            f"{match.strategy.differences} ({places}). An inexact match must be unique. Nothing was written. Copy the "
+            "text exactly, with more lines around it."
         )
     else:
         problem = (

@@ -46,6 +46,11 @@ class Strategy(StrEnum):
         """True if the strategy ignores more than line endings, so that a match must be unique."""
         return self not in {Strategy.EXACT, Strategy.LINE_ENDINGS}
 
+    @property
+    def differences(self) -> str:
+        """What the strategy ignores, in words."""
+        return self.value.replace("look_alikes", "look-alike characters").replace("_", " ")
+
 
 @dataclass(frozen=True, slots=True)
 class Span:
