@@ -37,8 +37,8 @@ _NO_TOOLS: _Source = ({}, {})
 class ToolRegistry:
     """Holds all tools. Built-in tools come first, then the tools of each source, in the order of declaration.
 
-    A source is the name of a group of tools that appear and disappear together, such as an upstream's alias or the
-    discovery command. If several tools claim a name, the first in this order wins, both in lists and in calls.
+    A source is a group of tools that appear and disappear together, such as those of an upstream or of the discovery
+    command. If several tools claim a name, the first in this order wins, both in lists and in calls.
     """
 
     def __init__(self) -> None:

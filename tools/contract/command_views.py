@@ -35,7 +35,7 @@ class Network(StrEnum):
     HOST = "host"  # everything that this machine can reach
 
 
-# Folders that every program needs and every user may read, except for some files in `/etc`.
+# Folders that programs may need and every user may read, except for some files in `/etc`.
 SYSTEM = ("/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32", "/opt", "/nix", "/etc")
 MAX_LISTED_PATHS = 50  # maximum number of paths of each kind listed in the facts of a view
 

@@ -40,9 +40,9 @@ class _Details:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExecConfirmation(_Details):
-    """Consent to run a shell command."""
+    """Consent to run a shell command or an agent."""
 
-    command: str  # the whole command, as received
+    command: str  # the whole command, as received; for an agent, its command line and the task
     directory: str  # the working directory: its real path, or a path under `/tmp` as in a `PathSubject`
     description: str = ""  # the model's explanation of the command
     is_background: bool = False  # whether the command continues after the call

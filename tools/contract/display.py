@@ -257,7 +257,7 @@ def _join_limited(pieces: Iterable[str]) -> tuple[str, bool]:
 def render_question(question: Question) -> str:
     """Render the whole action as text, for the message of an elicitation form or a terminal."""
     parts = question_parts(question.details)
-    # A command needs no description, and an edit needs no title, because its description says more.
+    # A command needs no description, because it is shown in full. The description of an edit says more than its title.
     head = [] if isinstance(question.details, ExecConfirmation) else [visible_line(question.description), ""]
     title = [] if isinstance(question.details, EditConfirmation) else [visible_line(question.details.title)]
     lines = [*head, *title, *parts.before]

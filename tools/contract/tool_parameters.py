@@ -162,8 +162,8 @@ def _from_text(text: str, target_type: str) -> Any:
 def bind(tool: str, model: type[ModelT], schema: Schema, arguments: Mapping[str, Any]) -> ModelT:
     """Validate arguments under canonical names, after converting each to the type in the schema.
 
-    If arguments are invalid, or there are too many of them to check, an `InvalidToolParamsError` names up to five
-    invalid properties and the properties that are accepted.
+    If arguments are invalid, an `InvalidToolParamsError` names up to five of them and the properties that are accepted.
+    If there are too many arguments to check, or one is too large, the error says so.
     """
     properties: Mapping[str, Schema] = schema["properties"]
     if (unknown_count := len(arguments.keys() - properties.keys())) > MAX_UNKNOWN:

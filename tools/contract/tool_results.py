@@ -43,7 +43,7 @@ PartListUnion = str | Part | Sequence["str | Part"]
 
 
 def line_counts(added: int, removed: int | None) -> str:
-    """Return, for example, `+2 -1`, or only `+2` if it is hidden how many lines were removed."""
+    """Return, for example, `+2 -1`, or only `+2` if the number of removed lines is hidden."""
     return f"+{added}" if removed is None else f"+{added} -{removed}"
 
 

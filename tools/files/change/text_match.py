@@ -43,7 +43,7 @@ class Strategy(StrEnum):
 
     @property
     def is_relaxed(self) -> bool:
-        """True if the strategy ignores more than line endings, so that a match must be unique."""
+        """True if the strategy ignores more than the form of line endings, so that a match must be unique."""
         return self not in {Strategy.EXACT, Strategy.LINE_ENDINGS}
 
     @property

@@ -1,7 +1,8 @@
 """The only way in which tools change files. Writes the whole content to a new file, and renames it over the old one.
 
-Readers see the old or the new content, never a mixture. Mode, owner and extended attributes are kept, except set-id
-bits and capabilities. All operations use the descriptor of one open folder, so a changed path cannot redirect them.
+Readers see the old or the new content, never a mixture. Mode, owner and extended attributes are kept as far as
+possible, except set-id bits and capabilities. All operations use the descriptor of one open folder, so a changed path
+cannot redirect them.
 """
 
 from __future__ import annotations
