@@ -339,7 +339,7 @@ class App:
             self._announcements.schedule(kind, self._tasks)
 
     def _capabilities(self) -> Json:
-        """Return the capabilities. With upstreams, declare all, because a client never learns of a later capability."""
+        """Return the capabilities. With upstreams, declare all, because a client never learns of later additions."""
         if self.pool.upstreams:
             changes = {"listChanged": True}
             resources = {"subscribe": True, **changes}

@@ -483,7 +483,9 @@ def command_parser() -> tuple[argparse.ArgumentParser, dict[str, _Parser]]:
         "is left to do."
     )
     install = command("install", "add this server to an MCP client", details)
-    details = "Restores the client's original file, or only removes the entry if the file has changed since then."
+    details = (
+        "Restores the client's original file. If that file has changed since the install, only the entry is removed."
+    )
     uninstall = command("uninstall", "remove this server from an MCP client", details)
     install("client", metavar="CLIENT", help=CLIENTS, nargs="?")
     uninstall("client", metavar="CLIENT", help=CLIENTS)
@@ -530,8 +532,8 @@ def command_parser() -> tuple[argparse.ArgumentParser, dict[str, _Parser]]:
     help_text = "list the file changes that can be undone, whichever client made them"
     changes = command("changes", help_text, "Lists changes in the working folder, or in --workspace.")
     details = (
-        "This shows what would change and asks for confirmation. A file that has changed again since then is left "
-        "unchanged. Changes by commands and other programs cannot be undone."
+        "This shows what would change and asks for confirmation. A file that has changed since the tool changed it is "
+        "left unchanged. Changes by commands and other programs cannot be undone."
     )
     add = command("undo", "undo a file change that a tool made", details)
     help_text = "the change's number in the output of coretools-mcp changes (default: the latest change not yet undone)"

@@ -104,7 +104,7 @@ def client_configs(environ: Mapping[str, str], platform: str = sys.platform) -> 
 
     desktop = [os.path.join(programs, "Claude", "claude_desktop_config.json")]
     if platform == "win32":
-        # Since 2026, Claude Desktop is an MSIX package, for which Windows redirects %APPDATA% to a private folder.
+        # Since 2026, Claude Desktop has been an MSIX package, whose %APPDATA% Windows redirects to a private folder.
         packages = os.path.join(local, "Packages")
         config_path = os.path.join("LocalCache", "Roaming", "Claude", "claude_desktop_config.json")
         names = sorted(glob("Claude_*", root_dir=packages)) if local else []

@@ -48,8 +48,8 @@ RULES: Mapping[tuple[str, ...], str] = {
 ENTRIES: Mapping[str, str] = {"mcpServers": "server", "agents": "agent"}
 
 COMMANDS: Mapping[tuple[str, ...], str] = {
-    ("tools", "discoveryCommand"): "run, to discover tools",
-    ("tools", "callCommand"): "run, for each call to a discovered tool",
+    ("tools", "discoveryCommand"): "run to discover tools",
+    ("tools", "callCommand"): "run for each call to a discovered tool",
     ("mcp", "serverCommand"): "start as the server mcp",
 }
 
