@@ -445,7 +445,7 @@ def command_parser() -> tuple[argparse.ArgumentParser, dict[str, _Parser]]:
 
     add = command("serve", "serve MCP (the default command)")
     add("--transport", choices=("stdio", "http", "sse"), default="stdio", help="how clients connect (default: stdio)")
-    add("--host", help="address to listen on (http, sse; default 127.0.0.1); any other address needs a token")
+    add("--host", help="address to listen on (http, sse; default 127.0.0.1); any address but loopback needs a token")
     add("--port", type=int, help="port to listen on (http, sse; default 8808; 0 for any free port)")
     add("--tls-cert", metavar="FILE", help="serve HTTPS with this certificate (PEM)")
     add("--tls-key", metavar="FILE", help="the certificate's private key (PEM), if it is in another file")
@@ -483,9 +483,7 @@ def command_parser() -> tuple[argparse.ArgumentParser, dict[str, _Parser]]:
         "is left to do."
     )
     install = command("install", "add this server to an MCP client", details)
-    details = (
-        "Restores the client's original file. If that file has changed since the install, only the entry is removed."
-    )
+    details = "Restores the original file, or only removes the entry if the file has changed since the install."
     uninstall = command("uninstall", "remove this server from an MCP client", details)
     install("client", metavar="CLIENT", help=CLIENTS, nargs="?")
     uninstall("client", metavar="CLIENT", help=CLIENTS)

@@ -326,7 +326,7 @@ def _is_time(value: Any) -> bool:
 
 
 def _milliseconds(seconds: Any) -> Any:
-    """Convert seconds to milliseconds. Any other value is returned unchanged, so that validation rejects it later."""
+    """Convert seconds to milliseconds. Any other value is returned unchanged and reported later."""
     return int(seconds * 1000) if _is_time(seconds) else seconds
 
 

@@ -312,7 +312,10 @@ def _bytes_of(text: str) -> bytes:
 
 
 def _is_expression(text: str, schema: _Schema) -> bool:
-    """Return whether a text is a regular expression in both Python and ECMAScript; compiling it could be slow."""
+    """Return whether a text is a regular expression in both Python and ECMAScript.
+
+    The text is not compiled, because that could be slow.
+    """
     schema.pattern_chars += len(text)
     position, groups, can_repeat = 0, list[str](), False
     while position < len(text):
