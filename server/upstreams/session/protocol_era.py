@@ -11,7 +11,7 @@ from typing import Any, Literal, cast
 
 import anyio
 
-from server.protocol.json_rpc import UNSUPPORTED_PROTOCOL_VERSION, Json, as_list, as_mapping
+from server.protocol.json_rpc import INTERNAL_ERROR, UNSUPPORTED_PROTOCOL_VERSION, Json, as_list, as_mapping
 from server.protocol.request_table import our_name
 from server.protocol.revisions import (
     CLIENT_CAPABILITIES_META_KEY,
@@ -28,7 +28,7 @@ from server.upstreams.wire.json_rpc_channel import JsonRpcChannel, RelayError, U
 from server.upstreams.wire.origin_meta import OF_THIS_SERVER
 
 # How long `server/discover` may take if the handshake can be tried next, or was refused (the SDK's value). The time is
-# limited because some servers do not respond to unknown methods.
+# limited because some servers do not respond to unknown methods. It may be at most two thirds of the remaining time.
 PROBE_SECONDS = 10.0
 _TREATED_AS = {"2024-10-07": "2024-11-05"}  # maps an older revision to the known revision that it is treated as
 
@@ -112,14 +112,14 @@ async def negotiate(channel: JsonRpcChannel, choice: EraChoice, capabilities: Js
                 raise
             refusal = error
         try:
-            with anyio.fail_after(PROBE_SECONDS):
+            with anyio.fail_after(_probe_seconds()):
                 return await _discover(channel, _common_version(_supported_versions(refusal)) or version, capabilities)
         except (RelayError, TimeoutError):
             raise refusal from None  # the first error is more informative than one about the other era
     # Try `server/discover`, and fall back to the handshake.
     for attempt in range(2):
         try:
-            with anyio.fail_after(None if choice.is_only else PROBE_SECONDS):
+            with anyio.fail_after(None if choice.is_only else _probe_seconds()):
                 return await _discover(channel, version, capabilities)
         except (UpstreamError, UnusableAnswerError) as error:
             supported_versions = _supported_versions(error)
@@ -127,7 +127,7 @@ async def negotiate(channel: JsonRpcChannel, choice: EraChoice, capabilities: Js
             if mutual is not None and attempt == 0:
                 version = mutual
                 continue
-            if choice.is_only and isinstance(error, UnusableAnswerError):
+            if choice.is_only and (isinstance(error, UnusableAnswerError) or error.code == INTERNAL_ERROR):
                 raise  # this error is more informative
             has_handshake = any(revision in HANDSHAKE_PROTOCOL_VERSIONS for revision in supported_versions)
             if choice.is_only or (supported_versions and not has_handshake):
@@ -144,6 +144,10 @@ async def negotiate(channel: JsonRpcChannel, choice: EraChoice, capabilities: Js
                 raise
             version = mutual
     raise IncompatibleError
+
+
+def _probe_seconds() -> float:
+    return min(PROBE_SECONDS, (anyio.current_effective_deadline() - anyio.current_time()) * 2 / 3)
 
 
 async def _discover(channel: JsonRpcChannel, version: str, capabilities: Json) -> Era:
