@@ -151,7 +151,7 @@ class CarefulTransport(httpx2.AsyncBaseTransport):
             self.challenge = _challenge_of(response)
             if self._login is not None:
                 self._login.challenge = self.challenge
-        if response.headers.get("content-encoding", "identity") != "identity":
+        if response.headers.get("content-encoding", "").lower() not in ("", "identity"):
             await response.aclose()
             raise RefusedError("it sent a compressed answer, which was not requested", status)
         if HTTPStatus.MULTIPLE_CHOICES <= status < HTTPStatus.BAD_REQUEST:
@@ -474,7 +474,7 @@ class StreamableWriter(_Writer):
                 if request.method == "initialize":
                     self._session = response.headers.get(_SESSION)
                 self._decide(request.id)
-                if response.has_redirect_location:
+                if not response.is_success:
                     reading.problem = _describe_refusal(response)
                 elif response.status_code == HTTPStatus.ACCEPTED:
                     reading.problem = "it accepted the request without answering it"
