@@ -20,6 +20,7 @@ import pytest
 
 from server.network.outbound_http import proxy_of
 from server.upstreams.wire.http_upstream import Event, events_in
+from server.upstreams.wire.json_rpc_channel import MAX_TOGETHER
 from tests.background_servers import background_server
 from tests.fork_server import forked
 from tests.harness import server_arguments, write_config
@@ -146,6 +147,27 @@ async def test_a_call_whose_error_status_comes_with_an_answer_is_not_sent_again(
             )
             assert "HTTP status 404" in await scene.call()
     assert (odd.count("tools/call"), odd.count("initialize")) == (2, 1)
+
+
+@pytest.mark.requirement("proxy.faults.http")
+async def test_only_the_first_thousand_events_of_an_error_are_searched_for_an_answer(
+    root: Path, tmp_path: Path
+) -> None:
+    with odd_server() as odd:
+        async with scene_with(tmp_path, root, entry_of(odd.url)) as scene:
+            await scene.names()
+            for count, text in ((MAX_TOGETHER - 1, "no card"), (MAX_TOGETHER, "HTTP status 500")):
+
+                def override(message: Json, _: dict[str, str], count: int = count) -> Answer | None:
+                    is_call = message["method"] == "tools/call"
+                    return (
+                        (500, EVENTS, b"data: [\n" * count + b"data: " + failure(message, "no card"))
+                        if is_call
+                        else None
+                    )
+
+                odd.override = override
+                assert text in await scene.call()
 
 
 @pytest.mark.requirement("proxy.sessions.lost")

@@ -39,6 +39,7 @@ from server.protocol.json_rpc import (
 from server.protocol.revisions import MODERN_PROTOCOL_VERSIONS
 from server.transports.json_lines import STDIO_BACKPRESSURE
 from server.upstreams.wire.json_rpc_channel import (
+    MAX_TOGETHER,
     MESSAGE_BYTES,
     Challenge,
     Credentials,
@@ -176,7 +177,8 @@ class CarefulTransport(httpx2.AsyncBaseTransport):
         reason = describe_status(response, b"" if is_challenged else body, beginning)
         if self.challenge is not None:
             self.challenge = replace(self.challenge, description=reason)
-        texts = re.findall(rb"(?m)^data: ?(.*)$", body) if _media_type(response) == _EVENTS else [body]
+        is_stream = _media_type(response) == _EVENTS
+        texts = re.findall(rb"(?m)^data: ?(.*)$", body)[:MAX_TOGETHER] if is_stream else [body]
         answers = [
             message for text in texts for message in _messages_of(text) if isinstance(message, Response | ErrorResponse)
         ]
