@@ -52,6 +52,17 @@ print(json.dumps({"jsonrpc": "2.0", "id": json.loads(sys.stdin.readline())["id"]
 """
 
 
+ONLY_DISCOVERY = """
+import json, sys
+
+for line in sys.stdin:
+    message = json.loads(line)
+    is_known = message["method"] == "server/discover"
+    error = {"code": -32603, "message": "API_KEY is not set"} if is_known else {"code": -32601, "message": "unknown"}
+    print(json.dumps({"jsonrpc": "2.0", "id": message["id"], "error": error}), flush=True)
+"""
+"""A server of the 2026-07-28 revision that cannot serve."""
+
 ONLY_HANDSHAKE = """
 import json, sys
 
@@ -162,6 +173,14 @@ async def test_the_error_with_which_a_server_refuses_the_handshake_is_reported_w
 @pytest.mark.requirement("proxy.status")
 async def test_the_error_with_which_a_server_refuses_the_only_revision_is_reported() -> None:
     assert await first_problem(REFUSAL + "sys.stdin.read()", protocol="2026-07-28") == (
+        "it answered server/discover with error -32603: API_KEY is not set"
+    )
+
+
+@pytest.mark.requirement("proxy.status")
+@pytest.mark.parametrize("is_modern", [False, True])
+async def test_the_error_of_a_server_without_the_handshake_is_reported_to_clients_of_both_eras(is_modern: bool) -> None:
+    assert await first_problem(ONLY_DISCOVERY, replace(ONE_CLIENT, is_modern=is_modern)) == (
         "it answered server/discover with error -32603: API_KEY is not set"
     )
 
