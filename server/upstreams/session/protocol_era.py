@@ -35,7 +35,7 @@ from server.upstreams.wire.json_rpc_channel import JsonRpcChannel, RelayError, U
 from server.upstreams.wire.origin_meta import OF_THIS_SERVER
 
 # How long `server/discover` may take if the handshake can be tried next, or was refused (the SDK's value). The time is
-# limited because some servers do not respond to unknown methods. It may be at most two thirds of the remaining time.
+# limited because some servers do not respond to unknown methods; two thirds of the time that remains are the maximum.
 PROBE_SECONDS = 10.0
 _TREATED_AS = {"2024-10-07": "2024-11-05"}  # maps an older revision to the known revision that it is treated as
 
