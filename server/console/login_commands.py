@@ -28,7 +28,13 @@ from server.settings.server_models import OAuthSettings
 from server.store.replica import Replica, lone_replica
 from server.upstreams.connections.connection import Upstream, UpstreamState
 from server.upstreams.login.login_storage import LoginStore, LoginsUnavailableError, StoredLogin, TokenStoreError
-from server.upstreams.login.upstream_login import Login, LoginAttempt, LoginStoreUnavailableError, login_store
+from server.upstreams.login.upstream_login import (
+    Login,
+    LoginAttempt,
+    LoginBusyError,
+    LoginStoreUnavailableError,
+    login_store,
+)
 from server.upstreams.wire.json_rpc_channel import LoginError
 from tools.contract.display import visible_line
 from tools.machine.threads import THREADS
@@ -78,8 +84,8 @@ async def _log_in(app: App, alias: str, principal: str, *, opens_browser: bool) 
     login = upstream.login_of(principal)
     if login is None:
         raise CommandFailure(
-            f"{alias} takes its Authorization header from mcpServers.{alias}.headers, or oauth.enabled is false, so "
-            "there is nothing to log in to."
+            f"There is no login for {alias}: mcpServers.{alias}.headers sets its Authorization header, oauth.enabled "
+            "is false, or there is no home folder to store a login in."
         )
     if not login.needs_person:
         return _report(upstream, f"{alias} is logged in with the client credentials of its entry")
@@ -195,7 +201,7 @@ def log_out(report: SettingsReport, alias: str, principal: str) -> int:
                 is_removed |= await login.end()
             except TokenStoreError as error:
                 raise CommandFailure(str(error)) from None
-            except LoginStoreUnavailableError as error:
+            except (LoginStoreUnavailableError, LoginBusyError) as error:
                 raise CommandFailure(f"you are still logged in to {alias}: {error.reason}.") from None
             except LoginError as error:
                 is_removed = True

@@ -1,1 +1,1 @@
-"""Asks the person behind a client, and parses the answer. It depends on no tool."""
+"""Asks the person behind a client, and parses the answer. This package imports no tool."""

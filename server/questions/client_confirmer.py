@@ -142,19 +142,20 @@ class ClientConfirmer:
 
     async def ask(self, question: Question) -> Answer | Pending | Unavailable:
         consent, ctx, style = self.consent, self.ctx, self.consent.style
-        is_of_model = isinstance(question.details, AskUserConfirmation)
+        if isinstance(question.details, AskUserConfirmation) and not consent.shows_forms(ctx):
+            # Only a form with fields can answer the model's questions. The tool says what to do instead.
+            return Unavailable(client_decides=False, way_out="")
         if not elicits(ctx.connection.capabilities, "form"):
             decider = consent.decider(ctx)
-            if decider == "page" and not is_of_model:
+            if decider == "page":
                 with ctx.outbound.person_is_asked():
                     sender = ctx.connection.client_name, self.client_key
                     return await consent.pending.ask(question, *sender, ctx.report_progress)
-            # The client's own dialog can allow a call, but cannot answer a question from the model.
             if decider == "client":
                 way_out = (
                     "This client does not declare form elicitation, and its own dialog cannot answer the question."
                 )
-                return Unavailable(client_decides=not is_of_model, way_out=way_out)
+                return Unavailable(client_decides=True, way_out=way_out)
             setting = (
                 'confirmation.whenUnavailable to "page" (the user then answers on the dashboard) or "client" (the '
                 "client's own approval dialog then decides)"
@@ -167,9 +168,6 @@ class ClientConfirmer:
                 )
             way_out = f"This client does not declare form elicitation{reason}. The operator can set {setting}."
             return Unavailable(client_decides=False, way_out=way_out)
-        if is_of_model and style == "simple":
-            way_out = 'The model\'s questions need form fields, which confirmation.style "simple" turns off.'
-            return Unavailable(client_decides=False, way_out=f"{way_out} The operator can choose another style.")
         if ctx.connection.is_modern:
             # The question is the result of this request; the answer arrives with the next request.
             params = as_mapping(ctx.params)

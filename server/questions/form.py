@@ -34,8 +34,8 @@ MAX_CONTENT_CHARS = 64_000  # maximum characters of a replacement text; a propos
 def form_schema(question: Question, style: FormStyle, protocol_version: str) -> dict[str, Any]:
     """Return the schema of the form: flat, with a required decision that has no default.
 
-    Optional fields default to an empty string, because some clients (FastMCP) otherwise fill in null and then reject
-    it.
+    Optional fields default to an empty string, because some clients (FastMCP) otherwise fill in null, and then reject
+    the null.
     """
     if isinstance(question.details, AskUserConfirmation):
         return questionnaire_schema(question.details.questions, protocol_version)

@@ -1,7 +1,7 @@
 """Routes clients' requests to upstreams: for resources, prompts, skills, tasks, completion and log levels.
 
 Tool calls take another path. The router is a middleware. It passes requests for this server's own items, and for
-unknown items, to the next handler.
+unknown prompts, to the next handler. An unknown URI is an error.
 """
 
 from __future__ import annotations
@@ -140,13 +140,11 @@ class Dependencies:
     folders_of: FoldersOf  # returns the folders for upstream programs: their working folder and roots
 
 
-def _login_options(
-    report: SettingsReport, served_over: Literal["stdio", "network"], replica: Replica
-) -> LoginOptions | None:
-    settings, folder = report.settings, report.state_folder
+def _login_options(report: SettingsReport, dependencies: Dependencies) -> LoginOptions | None:
+    settings, folder, replica = report.settings, report.state_folder, dependencies.replica
     if folder is None and not replica.shares_secrets:
         return None
-    is_network = served_over == "network"
+    is_network = dependencies.served_over == "network"
     pages, public_url = None, settings.http.public_url
     if is_network and public_url is not None:
         from server.upstreams.login.connect_pages import ConnectPages  # noqa: PLC0415 - rarely needed
@@ -186,7 +184,7 @@ class ResourceAndPromptRouter:
             on_offer=self._on_offer,
             on_updated=self._on_updated,
             left_out=report.left_out,
-            logins=_login_options(report, dependencies.served_over, dependencies.replica),
+            logins=_login_options(report, dependencies),
             reserved_names=SEARCH_NAMES if settings.proxy.search != "off" else (),
             by_proxy=settings.proxy.environment_proxies,
             waits_again="first_list_wait" in settings.proxy.model_fields_set,
@@ -214,7 +212,7 @@ class ResourceAndPromptRouter:
         self.watching = Watching(self.relay, dependencies.bus)
 
     def start(self, tasks: TaskGroup, ctx: RequestContext | None) -> None:
-        """Start the upstreams. Call this only once. `ctx` is the client's request that triggers it, if any."""
+        """Start the upstreams. Call this only once. `ctx` is the client's request that led to the start, if any."""
         if self.pool.approvals is not None:
             tasks.start_soon(self.pool.approvals.follow, name="approvals")
         has_one_client = self._dependencies.served_over == "stdio"

@@ -311,7 +311,7 @@ def test_doctor_advises_to_add_a_token_or_check_the_address_of_a_remote_server(h
         by_subject = findings(run(home, "doctor", "--json"))
         locked_server.shutdown()
     assert by_subject["server locked"]["text"].startswith("needs authentication after ")
-    assert "Put a token into its headers" in by_subject["server locked"]["remedy"]
+    assert "Put a token into the headers of its entry" in by_subject["server locked"]["remedy"]
     assert by_subject["server nobody"]["remedy"] == (
         "check the address in mcpServers.nobody, and make sure that the server is running"
     )

@@ -59,6 +59,28 @@ async def test_a_call_in_a_session_that_the_server_has_lost_is_sent_again_in_a_n
 
 
 @pytest.mark.requirement("proxy.sessions.lost")
+async def test_a_lost_session_is_noticed_even_if_a_header_contains_the_name_of_this_server(
+    root: Path, tmp_path: Path
+) -> None:
+    with odd_server() as odd:
+        entry = entry_of(f"{odd.url}?mark=unusable", headers={"X-Client": "coretools-mcp"})
+        async with scene_with(tmp_path, root, entry) as scene:
+            await scene.names()
+            odd.session = "another"
+            assert await scene.call(text="after") == "after"
+
+
+@pytest.mark.requirement("proxy.causes")
+async def test_an_error_is_reported_even_if_a_header_contains_the_name_of_a_field(root: Path, tmp_path: Path) -> None:
+    with odd_server() as odd:
+        odd.override = lambda message, _: (500, {}, b"down") if message["method"] == "tools/call" else None
+        entry = entry_of(odd.url, headers={"X-Kind": "message"}, timeout=5_000)
+        async with scene_with(tmp_path, root, entry) as scene:
+            await scene.names()
+            assert 'HTTP status 500, with the [hidden] "down"' in await scene.call()
+
+
+@pytest.mark.requirement("proxy.sessions.lost")
 async def test_a_call_that_is_refused_alone_is_not_sent_again(root: Path, tmp_path: Path) -> None:
     with odd_server() as odd:
         odd.override = lambda message, _: (400, {}, b"bad arguments") if message["method"] == "tools/call" else None
@@ -411,6 +433,35 @@ async def test_a_failed_connection_is_reported_with_its_cause(
                         answer = await scene.call(f"{alias}__echo")
                         assert cause in answer
                         check_message(answer)
+
+
+@pytest.mark.requirement("proxy.causes")
+async def test_a_server_whose_revision_is_set_and_that_fails_is_reported_with_its_error(
+    root: Path, tmp_path: Path
+) -> None:
+    with odd_server() as odd:
+        odd.unknown_status = 503
+        async with scene_with(tmp_path, root, entry_of(odd.url, protocol="2026-07-28")) as scene:
+            await scene.names()
+            assert "HTTP status 503" in scene.report()["problem"]
+
+
+@pytest.mark.requirement("proxy.causes")
+async def test_a_plain_url_needs_a_login_or_reports_its_error_even_if_the_server_has_no_sse(
+    root: Path, tmp_path: Path
+) -> None:
+    reports: list[tuple[str, str]] = []
+    with odd_server() as odd:
+        for status in (401, 503):
+            odd.override = lambda _message, _headers, status=status: (status, {}, b"")
+            async with scene_with(tmp_path, root, {"url": odd.url, **PATIENT}) as scene:
+                await scene.names()
+                reports.append((scene.report()["state"], scene.report()["problem"]))
+    over_http, over_sse = (f"it gave no usable answer: it answered with HTTP status {status}" for status in (503, 405))
+    assert reports == [
+        ("needs authentication", "it requires a token or a login: HTTP status 401"),
+        ("failed", f"{over_http}; over SSE, {over_sse}"),
+    ]
 
 
 @pytest.mark.requirement("proxy.environment")

@@ -14,7 +14,14 @@ import pytest
 from server.settings import UpstreamSettings
 from server.upstreams.catalog.tool_catalog import ToolCatalog
 from server.upstreams.connections.connection import Upstream
-from server.upstreams.session.list_reader import TOOLS, Offer, OfferedKind, read_lists, tool_with_visible_texts
+from server.upstreams.session.list_reader import (
+    MAX_ITEMS,
+    TOOLS,
+    Offer,
+    OfferedKind,
+    read_lists,
+    tool_with_visible_texts,
+)
 from server.upstreams.session.upstream_session import UpstreamSession
 from tests.interaction.relay.clients import listing_entry, proxy_client
 from tests.unit.test_tool_catalog import unreachable
@@ -43,6 +50,7 @@ class Session:
 
     alias = "up"
     era = Era()
+    log = logging.LoggerAdapter(logging.getLogger("upstream"))
 
     def __init__(self, tools: list[Json]) -> None:
         self.tools = tools
@@ -146,8 +154,22 @@ async def test_the_items_that_fit_are_used_if_a_list_is_too_long(
     upstreams = {upstream["alias"]: upstream for upstream in json.loads(content["text"])["upstreams"]}
     assert (upstreams["long"]["tooLong"], upstreams["long"]["tools"]) == (["tools"], 15)
     assert "tooLong" not in upstreams["short"]
-    assert [record.getMessage() for record in caplog.records if "is longer than" in record.getMessage()] == [
-        "upstream long: tools/list is longer than 16777216 bytes; 15 items fit, and the others were dropped"
+    assert [record.getMessage() for record in caplog.records if "bytes; " in record.getMessage()] == [
+        "upstream long: tools/list has more than 10000 items or 16777216 bytes; 15 fit, and the others were dropped"
+    ]
+
+
+@pytest.mark.requirement("proxy.lists")
+async def test_a_list_with_too_many_items_is_reported_as_too_long(caplog: pytest.LogCaptureFixture) -> None:
+    offer = Offer()
+    tools = [{"name": f"t{number}", "inputSchema": {"type": "object"}} for number in range(MAX_ITEMS + 1)]
+    with caplog.at_level(logging.WARNING):
+        assert len(await read(tools[:-1], offer)) == MAX_ITEMS
+        assert (offer.truncated, caplog.messages) == (set(), [])
+        assert len(await read(tools, offer)) == MAX_ITEMS
+    assert offer.truncated == {"tools"}
+    assert caplog.messages == [
+        "upstream up: tools/list has more than 10000 items or 16777216 bytes; 10000 fit, and the others were dropped"
     ]
 
 

@@ -14,17 +14,23 @@ import pytest
 from anyio.abc import TaskGroup
 
 from server.clients.client_request import Exchange
+from server.console import CommandFailure
+from server.console.login_commands import log_out
 from server.protocol.request_table import Outbound
 from server.settings import UpstreamSettings
+from server.settings.load import load_settings
 from server.settings.server_models import OAuthSettings
 from server.store.replica import lone_replica
 from server.upstreams.connections.connection import LoginNeededError
 from server.upstreams.connections.pool import LoginOptions, UpstreamPool
+from server.upstreams.login import upstream_login
 from server.upstreams.login.connect_pages import ConnectPages
 from server.upstreams.login.login_storage import FileLogins, TokenStore
 from server.upstreams.login.upstream_login import LOGIN_SECONDS, Login, LoginAttempt
 from server.upstreams.relay.login_questions import LoginQuestions
 from server.upstreams.wire.json_rpc_channel import LoginError
+from tests.background_servers import free_port
+from tests.harness import write_config
 from tests.pools import refuse_calls
 from tests.scripted_issuer import METADATA, ScriptedIssuer, scripted_issuer
 from tests.unit.test_token_store import LOGIN
@@ -116,6 +122,22 @@ async def test_no_login_is_opened_if_another_process_has_logged_in_meanwhile(
             assert [await login.begin(tasks, None), await login.begin(tasks, None)] == [None, None]
     assert await login.header() == "Bearer made-elsewhere"
     assert not issuer.posts
+
+
+@pytest.mark.requirement("login.processes")
+async def test_logins_that_begin_at_the_same_time_in_one_process_do_not_wait_for_each_other(
+    issuer: ScriptedIssuer, tmp_path: Path
+) -> None:
+    logins = FileLogins(TokenStore(str(tmp_path)))
+    port, reasons_to_wait = free_port(), list[str]()
+    with anyio.fail_after(CEILING):
+        async with anyio.create_task_group() as tasks:
+            async with anyio.create_task_group() as beginnings:
+                for number in range(3):
+                    login = Login(logins, f"up{number}", f"{issuer.base}/mcp{number}", OAuthSettings(), "", port)
+                    beginnings.start_soon(login.begin, tasks, None, reasons_to_wait.append)
+            tasks.cancel_scope.cancel()
+    assert reasons_to_wait == []
 
 
 @pytest.mark.requirement("login.live")
@@ -211,3 +233,34 @@ async def test_no_login_is_opened_for_a_server_that_is_no_longer_in_the_settings
             with pytest.raises(LoginError, match="removed from the settings"):
                 await login.begin(tasks, None)
     assert not issuer.posts
+
+
+@pytest.mark.requirement("login.out")
+def test_a_logout_that_cannot_lock_the_login_does_not_end_it_and_says_so(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(upstream_login, "TURN_SECONDS", 0.0)
+    config = write_config(tmp_path, {"mcpServers": {LOGIN.alias: {"httpUrl": LOGIN.resource}}})
+    report = load_settings([str(config)], {}, {"XDG_STATE_HOME": str(tmp_path)})
+    assert report.state_folder is not None
+    files = TokenStore(report.state_folder)
+    files.write(LOGIN)
+    release = files.try_lock(LOGIN.resource, "")
+    assert release is not None
+    failure = pytest.RaisesExc(CommandFailure, match="still logged in to up: another process has been renewing")
+    with pytest.RaisesGroup(failure):
+        log_out(report, LOGIN.alias, "")
+    release()
+    assert files.read(LOGIN.resource, "") == LOGIN
+
+
+@pytest.mark.requirement("login.store_keyring")
+async def test_the_error_about_a_login_in_another_storage_names_commands_with_all_needed_options(
+    tmp_path: Path,
+) -> None:
+    TokenStore(str(tmp_path)).write(replace(LOGIN, principal="ada"))
+    logins = FileLogins(TokenStore(str(tmp_path), "keyring"))
+    login = Login(logins, "renamed", LOGIN.resource, OAuthSettings(), "ada", 0, " --config /x.json")
+    arguments = "renamed --as ada --config /x.json"
+    with pytest.raises(LoginError, match=f"logout {arguments}, then log in with coretools-mcp login {arguments}"):
+        await login.header()

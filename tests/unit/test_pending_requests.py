@@ -177,31 +177,31 @@ async def test_an_abandoned_call_that_is_never_answered_is_forgotten_after_a_tim
     peer: JsonRpcChannel, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     call = await abandon(peer, "ada")
-    assert peer.has_abandoned_beside("bob")
-    assert peer.has_abandoned_beside("")
-    assert not peer.has_abandoned_beside("ada")
+    assert peer.may_be_abandoned_by_others("bob")
+    assert peer.may_be_abandoned_by_others("")
+    assert not peer.may_be_abandoned_by_others("ada")
     assert peer.open_requests == 0
     peer.receive(Response(call, {}))
-    assert not peer.has_abandoned_beside("bob")
+    assert not peer.may_be_abandoned_by_others("bob")
     call = await abandon(peer, "")
-    assert peer.has_abandoned_beside("")
+    assert peer.may_be_abandoned_by_others("")
     peer.receive(Response(call, {}))
     monkeypatch.setattr(peers, "ABANDONED_SECONDS", 0.0)
     await abandon(peer, "ada")
-    assert not peer.has_abandoned_beside("bob")
+    assert not peer.may_be_abandoned_by_others("bob")
 
 
 @pytest.mark.requirement("proxy.isolation.lists")
 async def test_abandoned_calls_beyond_the_limit_count_for_all_clients(peer: JsonRpcChannel) -> None:
     call_of_ada = await abandon(peer, "ada")
     calls_of_bob = [await abandon(peer, "bob") for _ in range(peers.MAX_ABANDONED - 1)]
-    assert peer.has_abandoned_beside("bob")
+    assert peer.may_be_abandoned_by_others("bob")
     peer.receive(Response(call_of_ada, {}))
-    assert not peer.has_abandoned_beside("bob")
+    assert not peer.may_be_abandoned_by_others("bob")
     calls_of_bob += [await abandon(peer, "bob") for _ in range(2)]
     for call in calls_of_bob:
         peer.receive(Response(call, {}))
-    assert peer.has_abandoned_beside("bob")
+    assert peer.may_be_abandoned_by_others("bob")
 
 
 @pytest.mark.requirement("stdio.slow_reader.questions")

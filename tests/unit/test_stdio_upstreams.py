@@ -23,7 +23,7 @@ from tools.shell.brokered_starter import BrokeredStarter
 if sys.platform == "win32":
     pytest.skip("not run: there is no broker on Windows", allow_module_level=True)
 
-from server.upstreams.wire.json_rpc_channel import MAX_TOGETHER, MESSAGE_BYTES, Inbox
+from server.upstreams.wire.json_rpc_channel import MAX_TOGETHER, MESSAGE_BYTES, Inbox, ProgramEnd
 from server.upstreams.wire.stdio_upstream import (
     LOG_LINES_PER_SECOND,
     StderrLog,
@@ -112,7 +112,7 @@ async def send_forever(streams: Streams) -> None:
 async def test_a_large_message_passes_both_ways(starter: BrokeredStarter) -> None:
     word = "wörd " * (4 * MB)
     async with (
-        speaking(UpstreamProgram("cat", (), None, ENVIRONMENT), starter) as streams,
+        speaking(UpstreamProgram("cat", (), "/", ENVIRONMENT), starter) as streams,
         anyio.create_task_group() as tasks,
     ):
         tasks.start_soon(streams[1].send, say(word))
@@ -269,6 +269,15 @@ async def test_the_connection_ends_with_the_upstream_even_if_another_process_hol
 
 
 @pytest.mark.requirement("upstream.stdio.end")
+async def test_the_exit_code_is_known_even_if_another_process_holds_the_output(starter: BrokeredStarter) -> None:
+    ends: list[ProgramEnd] = []
+    with anyio.fail_after(CEILING):
+        async with stdio_streams("demo", bash("setsid sleep 600 & exit 3"), starter, ends.append) as streams:
+            assert await all_messages(streams) == []
+    assert [end.exit and end.exit.code for end in ends] == [3]
+
+
+@pytest.mark.requirement("upstream.stdio.end")
 async def test_an_upstream_may_still_write_when_its_input_ends_and_ends_by_itself(
     starter: BrokeredStarter, tmp_path: Path
 ) -> None:
@@ -331,7 +340,7 @@ async def test_a_flood_on_standard_error_blocks_nothing_and_is_counted(
 @pytest.mark.parametrize(
     ("command", "folder", "error"),
     [
-        ("no-such-program", None, FileNotFoundError),
+        ("no-such-program", "FOLDER", FileNotFoundError),
         ("./no-such-program", "FOLDER", FileNotFoundError),
         ("plain.txt", "FOLDER", PermissionError),
         ("./plain.txt", "FOLDER", PermissionError),
@@ -340,10 +349,10 @@ async def test_a_flood_on_standard_error_blocks_nothing_and_is_counted(
     ],
 )
 async def test_failed_starts_raise_different_errors_and_leave_no_descriptor(
-    command: str, folder: str | None, error: type[OSError], starter: BrokeredStarter, tmp_path: Path
+    command: str, folder: str, error: type[OSError], starter: BrokeredStarter, tmp_path: Path
 ) -> None:
     (tmp_path / "plain.txt").write_text("no program")
-    place = folder and folder.replace("FOLDER", str(tmp_path))
+    place = folder.replace("FOLDER", str(tmp_path))
     environment = {"PATH": f"{os.defpath}:{tmp_path}"}
     async with speaking(bash("exec cat"), starter):
         before = os.listdir("/proc/self/fd")

@@ -498,8 +498,7 @@ def test_a_login_in_another_storage_than_configured_is_refused_and_logout_remove
     place = "in the keyring" if storage == "keyring" else "in a file"
     assert message == (
         f"The secrets of the login to up are {place}, but proxy.tokenStorage is {other_storage}: "
-        "change that setting, or remove the login with coretools-mcp logout up, "
-        "then log in with coretools-mcp login up."
+        f"change that setting, or {NEW_LOGIN}"
     )
     assert list(map(str, store.all())) == [message]
     assert store.remove(*KEY)

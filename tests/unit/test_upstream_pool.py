@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import logging
+import os
 import sys
 from pathlib import Path
 
@@ -14,6 +16,7 @@ from server.upstreams.connections import connection
 from server.upstreams.connections.connection import UpstreamState
 from server.upstreams.connections.pool import UpstreamPool
 from server.upstreams.connections.tool_owner import owner_of
+from server.upstreams.session import protocol_era
 from tests.harness import PEERS
 from tests.pools import ONE_CLIENT, quiet_pool, refuse_calls
 from tools.builtin.all_tools import builtin_tools
@@ -39,6 +42,13 @@ for line in sys.stdin:
         print(json.dumps({"jsonrpc": "2.0", "id": request["id"], "result": result}), flush=True)
 """
 """A server whose answers repeat the `_meta` of the request, so that each client takes the server for itself."""
+
+REFUSAL = """
+import json, sys
+
+error = {"code": -32603, "message": "API_KEY is not set"}
+print(json.dumps({"jsonrpc": "2.0", "id": json.loads(sys.stdin.readline())["id"], "error": error}), flush=True)
+"""
 
 
 def pool_of(*aliases: str) -> UpstreamPool:
@@ -97,6 +107,37 @@ async def test_a_failure_is_a_warning_when_it_is_new(
         failure_text = "upstream bad is not available: it ended or did not answer during the connection attempt"
         assert warnings() == [missing, failure_text]
         tasks.cancel_scope.cancel()
+
+
+@pytest.mark.requirement("proxy.status")
+async def test_a_program_that_cannot_be_executed_is_reported_with_the_error_of_the_system(tmp_path: Path) -> None:
+    program = tmp_path / "program"
+    program.write_text("neither a script nor a binary\n")
+    program.chmod(0o755)
+    pool = quiet_pool({"bad": UpstreamSettings(command=str(program), cwd=str(tmp_path))})
+    (bad,) = pool.upstreams
+    async with anyio.create_task_group() as tasks:
+        pool.start(tasks, ONE_CLIENT)
+        with anyio.fail_after(60):
+            await bad.known.wait()
+        tasks.cancel_scope.cancel()
+    assert bad.status.last_error == f"the connection failed: {os.strerror(errno.ENOEXEC)}"
+
+
+@pytest.mark.requirement("proxy.status")
+@pytest.mark.parametrize("ending", ["", "sys.stdin.read()"], ids=["exits", "answers nothing else"])
+async def test_the_error_with_which_a_server_refuses_the_handshake_is_reported(
+    ending: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(protocol_era, "PROBE_SECONDS", 0.1)
+    pool = quiet_pool({"bad": UpstreamSettings(command=sys.executable, args=("-c", REFUSAL + ending))})
+    (bad,) = pool.upstreams
+    async with anyio.create_task_group() as tasks:
+        pool.start(tasks, ONE_CLIENT)
+        with anyio.fail_after(60):
+            await bad.known.wait()
+        tasks.cancel_scope.cancel()
+    assert bad.status.last_error == "it answered initialize with error -32603: API_KEY is not set"
 
 
 @pytest.mark.requirement("upstream.errors")

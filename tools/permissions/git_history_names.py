@@ -57,7 +57,7 @@ def store_of(folder: str) -> str | None:
 
 
 def stores_of_submodules(store: str) -> Iterator[tuple[str, str]]:
-    """Yield the store and the name of each submodule, even of those that are not checked out."""
+    """Yield the store and the name of each submodule, including submodules that are not checked out."""
     modules, count = os.path.join(store, "modules"), 0
     for folder, subfolders, files in os.walk(modules, onerror=_raise_if_scarce):
         if "HEAD" in files and "objects" in subfolders:
@@ -139,7 +139,10 @@ class GitStores:
 
 
 def _stored_names(git: str, store: str, paths: Iterable[str]) -> set[str] | None:
-    """Return all names stored in a repository, also those reachable from ids in the files `paths`, or `None`."""
+    """Return all names stored in a repository, also those reachable from ids in the files `paths`.
+
+    Return `None` if git fails, takes too long or lists too much, or if there are too many ids.
+    """
     ids: set[str] = set()
     for path in paths:
         with suppress_unless_scarce(), open_regular(path) as file:
@@ -161,7 +164,7 @@ def _stored_names(git: str, store: str, paths: Iterable[str]) -> set[str] | None
                 return None
     except (ChildFailedError, OSError):
         return None
-    # Git lists commits without a name, and top folders with an empty one.
+    # Git lists commits without a name, and top folders with an empty name.
     return {os.fsdecode(name) for line in b"".join(chunks).split(b"\n") if (name := line.partition(b" ")[2])}
 
 

@@ -212,7 +212,7 @@ def work_trees_above(path: str) -> Iterator[str]:
 
 
 def paths_named_by_settings(work_tree: str, root: str) -> Iterator[str]:
-    """Yield the paths in `root` from which git runs hooks or takes settings in a work tree, by its settings. Blocking.
+    """Yield the paths in `root` that git's settings for a work tree name as hooks or as further settings. Blocking.
 
     These are the folders in `core.hooksPath` and the included files, whether or not they exist. If `root` itself is a
     hooks folder, only existing files in it that have the name of a hook count. `work_tree` may also be another folder,

@@ -1,4 +1,4 @@
-"""The connections to upstreams: one task owns each connection, and a pool finds the upstream for a tool name.
+"""The connections to upstreams: each is owned by one task, and all are in one pool.
 
-`relay` imports this package, which builds on `session`, `catalog` and `wire`.
+`relay` builds on this package, and this package on `session`, `login`, `catalog` and `wire`.
 """

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import logging
 import math
+import os
 import time
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field, replace
@@ -60,9 +61,9 @@ logger = logging.getLogger(__name__)
 # Initial and maximum pause before retrying a lost or failed connection; doubles after each attempt
 FIRST_RETRY_SECONDS, LAST_RETRY_SECONDS = 1.0, 60.0
 
-CRASH_SECONDS = 10.0  # a connection that is lost this soon after its start counts as a crash
+CRASH_SECONDS = 10.0  # a connection that is lost this soon after the attempt to open it counts as a crash
 MAX_CRASHES = 3  # after this many crashes in a row, the pauses get longer and longer
-MAX_WARNINGS = 20  # warnings per upstream, until a connection lasts longer than `CRASH_SECONDS`
+MAX_WARNINGS = 20  # maximum number of warnings per upstream until a connection lasts longer than `CRASH_SECONDS`
 
 MAX_LIST_AGE_SECONDS = 60.0  # the maximum age of a list, if the upstream does not announce changes
 NEW_SESSION_LIST_AGE_SECONDS = 5.0  # the maximum age of a list when a client gets a new session
@@ -87,7 +88,7 @@ class UpstreamState(StrEnum):
     LEFT_OUT = "left out"
 
 
-WAYS_TO_AUTHENTICATE = 'Put a token into its headers (for example "Authorization": "Bearer ${TOKEN}").'
+WAYS_TO_AUTHENTICATE = 'Put a token into the headers of its entry (for example "Authorization": "Bearer ${TOKEN}").'
 NO_WORKSPACE = "no workspace is known for it. Set one with --workspace or workspace.roots, or give its entry a cwd"
 LOGIN_TOOL = "login"  # published for a server that lists nothing before a login
 LOGIN_CHECK_SECONDS = 1.0  # how often to check whether somebody has logged in with `coretools-mcp login`
@@ -139,6 +140,9 @@ def failure_of(error: BaseException) -> tuple[UpstreamState, str]:
         return UpstreamState.NEEDS_AUTHENTICATION, challenge.description
     if isinstance(error, RelayError):
         return UpstreamState.FAILED, why_failed(error)
+    # The numbers of some other subclasses, such as TLS errors, are not those of the operating system.
+    if type(error) in (OSError, BlockingIOError) and isinstance(error, OSError) and error.errno:
+        return UpstreamState.FAILED, f"the connection failed: {os.strerror(error.errno)}"
     logger.warning("a connection to an upstream failed (%s)", type(error).__name__)
     return UpstreamState.FAILED, "the connection failed; the log has the error"
 
@@ -228,7 +232,7 @@ class Upstream:
         self.offer = Offer()
         self.era: Era | None = None  # the era of the latest connection
         self.known = anyio.Event()
-        """Set once the upstream's lists are known, or it is clear that the upstream cannot be reached."""
+        """Set once the upstream's lists are known, or its first connection attempt has failed."""
         self.tried = anyio.Event()  # like `known`, but set as soon as the tools are known
         # Set while the upstream is connected; also set when it is no longer used, so that waiting tasks continue
         self.connected = anyio.Event()
@@ -274,9 +278,19 @@ class Upstream:
             # shortens the pause.
             self._retry_requested = anyio.Event()
             began = anyio.current_time()
+            first_failure: UpstreamStatus | None = None
             for transport in transports:
                 seconds = self.entry.connect_timeout / 1000 / len(transports)
-                if await self._connect(transport, seconds, audience, is_last=transport is transports[-1]):
+                is_established = await self._connect(transport, seconds, audience)
+                if not is_established and transport is not transports[-1]:
+                    first_failure = replace(self.status)
+                    problem = first_failure.problem
+                    self.log.info("upstream %s does not answer over %s: %s", self.alias, transport.name, problem)
+                    continue
+                if not is_established and first_failure is not None:
+                    self._add_first_failure(first_failure, transport)
+                self.warn_once("is not available", self.status.problem)
+                if is_established:
                     transports, pause = [transport], FIRST_RETRY_SECONDS
                     is_refused = self.status.state is UpstreamState.NEEDS_AUTHENTICATION
                     is_crash = anyio.current_time() - began < CRASH_SECONDS and not is_refused
@@ -324,11 +338,19 @@ class Upstream:
     def _program_ended(self, end: ProgramEnd) -> None:
         self.status.program_end = end
 
-    async def _connect(self, transport: Transport, seconds: float, audience: Audience, *, is_last: bool) -> bool:
-        """Run one connection until it ends. Returns whether it was established.
+    def _add_first_failure(self, first: UpstreamStatus, transport: Transport) -> None:
+        """After `transport` has failed, report the failure of the first transport too, or only that if it says more."""
+        status = self.status
+        if status.state is not UpstreamState.FAILED:
+            return
+        if first.state is not UpstreamState.FAILED:  # a login is needed, or the server is this one
+            status.challenge = first.challenge
+            status.change(first.state, first.problem)
+        elif first.problem != status.problem:
+            status.change(status.state, f"{first.problem}; over {transport.name.upper()}, {status.problem}")
 
-        A failed attempt is only a warning if no other transport follows (`is_last`).
-        """
+    async def _connect(self, transport: Transport, seconds: float, audience: Audience) -> bool:
+        """Run one connection until it ends. Returns whether it was established."""
         status = self.status
         status.change(UpstreamState.CONNECTING, status.problem)
         is_established = is_forgotten = False
@@ -356,8 +378,7 @@ class Upstream:
                     scope.deadline = float("inf")
                     status.connect_ms = round((time.perf_counter() - began) * 1000, 1)
                     self.transport, self.session, self.era = transport, session, session.era
-                    is_modern = session.era.is_modern
-                    self.change_stream = ChangeStream(session) if is_modern else None
+                    self.change_stream = ChangeStream(session) if session.era.is_modern else None
                     await self._read_all_lists(session)
                     is_established = True
                     self.connected.set()
@@ -387,10 +408,6 @@ class Upstream:
         finally:
             self.session, self.change_stream, self._was_forgotten = None, None, is_forgotten
         status.change(state, reason)
-        if is_last or is_established:
-            self.warn_once("is not available", reason)
-        else:
-            self.log.info("upstream %s does not answer over %s: %s", self.alias, transport.name, reason)
         return is_established
 
     async def _read_all_lists(self, session: UpstreamSession) -> None:
@@ -516,7 +533,7 @@ class Upstream:
         self._change_noted.set()
 
     def session_began(self) -> None:
-        """Schedule a read of each list that is not recent: the upstream may have been restarted since the last one."""
+        """Schedule a read of each list that is not recent, because the upstream may have been restarted meanwhile."""
         for capability in sorted(self._last_reads):
             self._schedule_read(capability, NEW_SESSION_LIST_AGE_SECONDS)
 
@@ -605,7 +622,7 @@ class Upstream:
         return None if self.login is None else LoginNeededError(self.login)
 
     async def begin_session(self) -> None:
-        """Start a new listing session if needed, because the server has lost a session, and perhaps this one too."""
+        """Replace the listing session if the server, which has just lost another session, has lost it too."""
         if (listing := self.live_session) is not None:
             await listing.flush()
         await self.reconnect()
@@ -633,7 +650,7 @@ class Upstream:
         retry_time = "automatically; try the call again later"
         if remaining_seconds > 0:
             retry_time = f"in {remaining_seconds} s; try the call again after that"
-        advice = f"The connection is retried {retry_time}, or continue without it."
+        advice = f"The connection will be retried {retry_time}; or continue without this server."
         if status.state is UpstreamState.NEEDS_AUTHENTICATION:
             advice = f"The operator must set credentials. {WAYS_TO_AUTHENTICATE}"
         elif status.state is UpstreamState.LEFT_OUT:

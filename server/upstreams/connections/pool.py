@@ -1,4 +1,4 @@
-"""The pool of all upstreams. It starts them, applies changed settings to them, and finds them by tool name."""
+"""The pool of all upstreams. It starts the upstreams, applies changed settings to them, and publishes their lists."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ class LoginOptions:
     """How to log in to upstreams, and where to store logins."""
 
     replica: Replica
-    """If the replica has a shared store and keys, logins are kept there; otherwise they are kept on this machine."""
+    """If the replica has a shared store and keys, logins are kept in the store, otherwise on this machine."""
     state_folder: str | None
     storage: Literal["file", "keyring"] = "file"
     port: int = 18_809  # for redirects, unless an entry sets another one
@@ -206,7 +206,7 @@ class UpstreamPool:
             await self.approvals.approve(lock, alias, tools)
 
     async def apply_lock(self, lock: Lock | None) -> None:
-        """Check all tools against these approvals, unless they are already in use. Other tasks can run in between."""
+        """Check all tools against these approvals, unless they are in use already. Other tasks run in the meantime."""
         if lock == self.catalog.lock:
             return
         # The call that approves a tool may be cancelled, but the remaining tools must still be checked.
@@ -235,7 +235,11 @@ class UpstreamPool:
         return upstream
 
     def _login_of(self, alias: str, entry: UpstreamSettings, principal: str) -> Login | None:
-        """Return the login of a principal to a server; `None` over stdio, or if the settings disable or replace it."""
+        """Return the login of a principal to a server.
+
+        Returns `None` over stdio, if the entry disables logins or has its own `Authorization` header, or if logins
+        cannot be stored.
+        """
         oauth, logins = entry.oauth, self.logins
         has_token = any(name.lower() == "authorization" for name in entry.headers)
         if entry.endpoint is None or logins is None or (oauth is None and has_token):
@@ -352,7 +356,7 @@ class UpstreamPool:
     async def wait_for_first_list(self, max_seconds: float | None = None, *, is_live: bool = False) -> None:
         """Wait for upstreams at startup, for a limited time, so that the first list is complete if possible.
 
-        Without `is_live`, this does not wait for upstreams whose lists from the last run are stored.
+        Without `is_live`, this does not wait for an upstream that still offers its lists from the last run.
         """
         # Even waiting for an event that is already set costs an iteration of the event loop.
         if self._stored_lists_offered is not None and not self._stored_lists_offered.is_set():

@@ -18,7 +18,7 @@ from tools.permissions.tool_names import BETWEEN
 def owner_of(pool: UpstreamPool, tool_name: str) -> Upstream | None:
     """Return the upstream that a name belongs to, even if the tool is unknown.
 
-    An unknown name without a prefix may belong to any server without prefixes that has listed nothing yet.
+    An unknown name without a prefix may belong to any server without prefixes that has not sent a current list.
     """
     if (tool := pool.registry.find(tool_name)) is not None:
         return owner_of_tool(pool, tool)

@@ -52,7 +52,7 @@ _SECRET_METHODS = ("client_secret_basic", "client_secret_post")
 
 
 class AuthorizationServerDownError(LoginError):
-    """The authorization server gave no answer in JSON. The login is kept, because its state is unknown."""
+    """No answer in JSON arrived, or not in time. The login is kept, because its state is unknown."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -366,7 +366,8 @@ def wanted_scopes(
 ) -> str | None:
     """Return the scopes to request: the configured ones, else the challenge's, else all that the upstream supports.
 
-    The `previous_scopes` are requested again, so that one call does not lose the scopes that another has gained.
+    Unless scopes are configured, the `previous_scopes` are requested again, so that one call does not lose the scopes
+    that another call has gained.
     """
     if oauth.scopes is not None:
         scopes = " ".join(oauth.scopes) or None

@@ -94,8 +94,8 @@ class ConnectPages:
     async def expect(self, redirect: Redirect, state: str) -> AsyncGenerator[Callable[[], str]]:
         """Accept one login, as `CallbackListener.expect` does.
 
-        Once a browser has continued from one address, the function returns a new one, because the person may no longer
-        have access to that browser.
+        Once a browser has continued from one address, the function returns a new address, because the person may no
+        longer have access to that browser.
         """
         login = self._states[state] = _OpenLogin(redirect)
 
@@ -120,7 +120,7 @@ class ConnectPages:
         browser = self._browser_of(request)
         if link is None:
             return _page_response(404, _NOT_OPEN)
-        if link.browser is not None and (browser is None or not hmac.compare_digest(link.browser, _digest(browser))):
+        if link.browser is not None and not _is_same(browser, link.browser):
             return _page_response(403, _OTHER_BROWSER)
         redirect = link.login.redirect
         host, person = urlsplit(redirect.url).netloc, redirect.readable_name or redirect.principal
@@ -158,7 +158,7 @@ class ConnectPages:
             return _page_response(403, _NO_COOKIE)
         if link.browser is None:
             link.browser = _digest(browser)
-        elif not hmac.compare_digest(link.browser, _digest(browser)):
+        elif not _is_same(browser, link.browser):
             return _page_response(403, _OTHER_BROWSER)
         link.login.browser = link.browser
         response = RedirectResponse(link.login.redirect.url, 303, _HEADERS)
@@ -173,7 +173,7 @@ class ConnectPages:
         if login is None:
             return _page_response(400, _NOT_OPEN)
         redirect = login.redirect
-        if login.browser is None or browser is None or not hmac.compare_digest(login.browser, _digest(browser)):
+        if login.browser is None or not _is_same(browser, login.browser):
             message = "the redirect of a login to %s came from a different browser and was rejected"
             logger.warning(message, redirect.alias)
             return _page_response(403, _NO_COOKIE if login.browser is None else _OTHER_BROWSER)
@@ -189,6 +189,11 @@ class ConnectPages:
         response.set_cookie(
             self._cookie, browser, COOKIE_SECONDS, secure=self._is_secure, httponly=True, samesite="lax"
         )
+
+
+def _is_same(browser: str | None, digest: bytes) -> bool:
+    """Return whether a cookie, if there is one, has this digest."""
+    return browser is not None and hmac.compare_digest(digest, _digest(browser))
 
 
 def _page_response(status: int, text: str, form: str = "") -> HTMLResponse:

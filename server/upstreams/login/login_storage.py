@@ -1,12 +1,12 @@
 """The interface to login storage, and the storage on this machine; `shared_logins` has the storage for replicas.
 
-Besides the logins, it keeps the authorization server of each OAuth client from the settings (`issuer_of`), which is the
-same for all principals, and stays after a logout.
+A storage also keeps the authorization server of each OAuth client from the settings (`issuer_of`). That server is the
+same for all principals, and stays stored after a logout.
 
 On this machine, each login is a file in the user's state folder, with its secrets there or in the system keyring. A
 file's name is a digest of the server's address and the principal. The file names the authorization server and contains
-everything that came from it, so a login is never used with another server. Moving from the keyring to files requires
-a new login.
+everything that came from it, so a login is never used with another server. Moving between files and the keyring
+requires a new login.
 """
 
 from __future__ import annotations
@@ -39,7 +39,8 @@ MAX_BYTES = 8 << 20  # maximum size of a file, far more than a login needs
 _SUFFIX, _LOCK_SUFFIX, _ISSUER_SUFFIX = ".json", ".lock", ".issuer"
 _PUBLIC_TOKEN_FIELDS = ("token_type", "scope", "expires_in")  # a token's fields that are not secret
 _SECRET_CLIENT_FIELDS = ("client_secret", "registration_access_token")  # a registration's secret fields
-_NEW_LOGIN_HINT = "remove the login with coretools-mcp logout {0}, then log in with coretools-mcp login {0}"
+# `Login` replaces ALIAS with the arguments that these commands need
+NEW_LOGIN_HINT = "remove the login with coretools-mcp logout ALIAS, then log in with coretools-mcp login ALIAS"
 _FILE_HINT = 'or set proxy.tokenStorage to "file", and log in again'
 
 
@@ -140,7 +141,7 @@ def issuer_key_of(resource: str, client_id: str) -> str:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class TokenStore:
-    """The logins in one folder, which is created with the first login. Thread-safe; blocks."""
+    """The logins in one folder, which is created when it is first written to or locked. Thread-safe; blocks."""
 
     state_folder: str  # the real path of the user's state folder
     storage: Literal["file", "keyring"] = "file"  # whether secrets are stored in the files, or only in the keyring
@@ -151,7 +152,10 @@ class TokenStore:
         return os.path.join(self.state_folder, FOLDER)
 
     def read(self, resource: str, principal: str) -> StoredLogin | None:
-        """Return a login; `None` if there is none. Raises a `TokenStoreError` if it or its secrets cannot be used."""
+        """Return a login; `None` if there is none. Raises a `TokenStoreError` if the file or the keyring is unusable.
+
+        If the keyring lacks the secrets of this login, the login is returned without a token.
+        """
         key = key_of(resource, principal)
         try:
             with open_private_folder(self.folder, makes=False) as folder:
@@ -279,8 +283,8 @@ class TokenStore:
     def try_lock(self, resource: str, principal: str) -> Callable[[], None] | None:
         """Lock a login, without waiting; `None` while another process has the lock.
 
-        The returned function releases the lock, and so does the operating system when the process exits. A file system
-        without locks is not locked. Raises a `TokenStoreError` if the folder cannot be used.
+        The returned function releases the lock, and so does the operating system when the process exits. If the file
+        system has no locks, nothing is locked. Raises a `TokenStoreError` if the folder cannot be used.
         """
         flags = os.O_RDWR | os.O_CREAT | getattr(os, "O_NOFOLLOW", 0)
         try:
@@ -313,9 +317,11 @@ class TokenStore:
         """Return the login in a file. Raises as `_read` does, and if its secrets are not where the settings say."""
         record = _read(folder, key)
         if record.storage != self.storage:
-            location, alias = {"file": "in a file", "keyring": "in the keyring"}[record.storage], record.login.alias
-            problem = f"The secrets of the login to {alias} are {location}, but proxy.tokenStorage is {self.storage}:"
-            raise TokenStoreError(f"{problem} change that setting, or {_NEW_LOGIN_HINT.format(alias)}.")
+            location = {"file": "in a file", "keyring": "in the keyring"}[record.storage]
+            raise TokenStoreError(
+                f"The secrets of the login to {record.login.alias} are {location}, but proxy.tokenStorage is "
+                f"{self.storage}: change that setting, or {NEW_LOGIN_HINT}."
+            )
         return record.login
 
 
@@ -385,7 +391,7 @@ def _read(folder: Folder, key: str) -> _Record:
 
 
 def _login_error(problem: str) -> TokenStoreError:
-    return TokenStoreError(f"A stored login {problem}: {_NEW_LOGIN_HINT.format('ALIAS')}.")
+    return TokenStoreError(f"A stored login {problem}: {NEW_LOGIN_HINT}.")
 
 
 def _folder_error(error: OSError) -> TokenStoreError:

@@ -46,7 +46,7 @@ NOT_OPEN = "This page does not belong to an open login: the login was completed 
 
 
 class PortTakenError(Exception):
-    """Another process has the port. `logins` are those open there; `None` for another program, or if it is silent."""
+    """Another process has the port. `logins` are the logins open in it; `None` if it does not tell which are open."""
 
     def __init__(self, logins: frozenset[str] | None) -> None:
         super().__init__("the callback port is in use")
@@ -83,7 +83,7 @@ class CallbackListener:
 
     _open: ClassVar[dict[int, CallbackListener]] = {}
 
-    state_prefix = ""  # not needed within one process
+    state_prefix = ""  # a prefix of `state` is only needed for the pages of replicas
 
     def __init__(self, port: int) -> None:
         self.uri = f"http://{HOST}:{port}{CALLBACK}"
@@ -96,22 +96,27 @@ class CallbackListener:
     @classmethod
     @asynccontextmanager
     async def at(cls, port: int) -> AsyncGenerator[CallbackListener]:
-        """Listen on a port, shared with this process's logins. Raises a `PortTakenError` if another process does."""
+        """Listen on a port, which all logins of this process share.
+
+        Raises a `PortTakenError` if another process listens on the port.
+        """
+        listening_socket: socket.socket | None = None
         listener = cls._open.get(port)
         if listener is None:
-            listener = cls(port)
             try:
-                with anyio.CancelScope(shield=True):  # otherwise a started server might never be closed
-                    listener._server = await asyncio.start_server(
-                        listener._answer, sock=_listening_socket(port), limit=REQUEST_BYTES
-                    )
+                listening_socket = _listening_socket(port)
             except OSError as error:
                 if error.errno not in (errno.EADDRINUSE, errno.EACCES):
                     raise
                 raise PortTakenError(await _logins_at(port)) from None
-            cls._open[port] = listener
+            listener = cls._open[port] = cls(port)  # before any other task runs, so that other logins share it
         listener._users += 1
         try:
+            if listening_socket is not None:
+                with anyio.CancelScope(shield=True):  # otherwise a started server might never be closed
+                    listener._server = await asyncio.start_server(
+                        listener._answer, sock=listening_socket, limit=REQUEST_BYTES
+                    )
             yield listener
         finally:
             listener._users -= 1

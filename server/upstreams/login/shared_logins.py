@@ -22,6 +22,7 @@ from server.store.replica import Replica
 from server.store.sealing import MAX_TRIES, SealedRow, SealedRows, stored_dataclass
 from server.store.shared_store import ABSENT, StoreUnavailableError
 from server.upstreams.login.login_storage import (
+    NEW_LOGIN_HINT,
     LoginsUnavailableError,
     Release,
     StoredLogin,
@@ -40,8 +41,7 @@ CHECK_SECONDS = 1.0  # how often to check for changed logins and to retry unfini
 # sooner than this.
 GAP_SECONDS = 5.0
 FORGOTTEN_SECONDS = 600.0  # after this time, an unchanged lock is no longer watched
-# The store's keys for the digests of all logins, and of the clients whose authorization server is known. In each, they
-# are separated by spaces.
+# The store's keys of two lists, separated by spaces: the keys of all logins, and of the known authorization servers
 _INDEX, _ISSUER_INDEX = "logins", "login-clients"
 
 
@@ -61,7 +61,7 @@ class SharedLogins:
         self._replica, self._store = replica, replica.store
         self._rows = SealedRows(replica, "upstream-logins", stored_dataclass(StoredLogin))
         self._issuers = SealedRows(replica, "login-issuers", (bytes.decode, str.encode))
-        # Time and version at the last check; the version is `None` if the store was unavailable.
+        # Maps each login's key to the time of the last check and the version then, `None` if the store was unavailable
         self._checks: dict[str, tuple[float, str | None]] = {}
         self._unsaved: dict[str, StoredLogin] = {}  # logins whose write is unconfirmed
         self._unreleased: dict[str, str] = {}  # versions of this replica's locks that are still to be released
@@ -117,7 +117,7 @@ class SharedLogins:
         return entries
 
     async def stamp(self, resource: str, principal: str) -> object | None:
-        """Return the version, cached for CHECK_SECONDS, because every call without a token needs it."""
+        """Return the login's version, cached for CHECK_SECONDS: until there is a token, every call asks for it."""
         key, now = key_of(resource, principal), time.monotonic()
         check = self._checks.get(key)
         if check is None or now > check[0] + CHECK_SECONDS:
@@ -242,8 +242,8 @@ class SharedLogins:
 def _login_in(row: SealedRow[StoredLogin]) -> StoredLogin:
     if row.value is None:
         raise TokenStoreError(
-            "A login in the store (store.url) cannot be decrypted with http.stateKeys, or is damaged: remove the login "
-            "with coretools-mcp logout ALIAS, then log in with coretools-mcp login ALIAS."
+            "A login in the store (store.url) cannot be decrypted with http.stateKeys, or is damaged: "
+            f"{NEW_LOGIN_HINT}."
         )
     return replace(row.value, version=row.version)
 

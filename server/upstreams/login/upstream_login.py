@@ -81,6 +81,13 @@ class LoginStoreUnavailableError(LoginError):
         )
 
 
+class LoginBusyError(LoginError):
+    """Another process has locked the login for too long, so the login was not changed."""
+
+    def __init__(self) -> None:
+        super().__init__("another process has been renewing this login for too long")
+
+
 @dataclass(eq=False, slots=True)
 class LoginAttempt:
     request: AuthorizationRequest
@@ -126,7 +133,10 @@ class LoginAttempt:
 
 
 def login_store(replica: Replica, state_folder: str | None, storage: Literal["file", "keyring"]) -> LoginStore | None:
-    """Return the replica's shared storage, if it has a store and keys, else this machine's; `None` without a folder."""
+    """Return the storage that replicas share, if the replica has a store and keys; otherwise that on this machine.
+
+    Returns `None` if replicas share no storage and there is no state folder on this machine.
+    """
     if not replica.shares_secrets:
         return None if state_folder is None else FileLogins(TokenStore(state_folder, storage))
     from server.upstreams.login.shared_logins import SharedLogins  # noqa: PLC0415 - needed only with replicas
@@ -195,7 +205,7 @@ class Login:
         return key_of(self._resource, self.principal)
 
     async def header(self) -> str | None:
-        """Return the `Authorization` header; `None` without a token. Raises a `LoginError` if it cannot be used now."""
+        """Return the `Authorization` header; `None` without a token. Raises a `LoginError` if the login is unusable."""
         record = self._record
         if record is None or record.token is None:
             if not self._is_read or await self.has_changed():
@@ -327,7 +337,7 @@ class Login:
         on_wait: Callable[[str], object] = lambda _: None,
         readable_name: str = "",
     ) -> LoginAttempt | None:
-        """Open a login for a person. Returns `None` if another process has logged in, so that `old_header` is outdated.
+        """Open a login for a person. Returns `None` if another process has logged in, so `old_header` is outdated.
 
         While another process uses the same port for a login, this method waits and calls `on_wait` with the reason.
         `readable_name` is the principal's display name. Raises a `LoginError` if the login cannot be opened.
@@ -345,8 +355,8 @@ class Login:
                     if error.logins is None:
                         raise LoginError(
                             f"the port {self._port}, which the browser's redirect needs, is in use by another "
-                            "program: stop that program, or set another port with oauth.callbackPort or "
-                            "proxy.loginPort"
+                            "program, or this user may not listen on it: free the port, or set another one with "
+                            "oauth.callbackPort or proxy.loginPort"
                         ) from None
                     which_login = "this" if self.digest in error.logins else "another"
                     on_wait(f"{which_login} login is open in another process; waiting until that login is completed")
@@ -484,7 +494,7 @@ class Login:
         if expected is not None and not is_same_issuer(server.issuer, expected):
             raise LoginError(
                 f"the authorization server {visible_line(server.issuer)} cannot be used, because the login belongs to "
-                f"{visible_line(expected)}. If that one has moved, set oauth.issuer to the new one, and log in again"
+                f"{visible_line(expected)}. If the latter has moved, set oauth.issuer to the new one, and log in again"
             )
 
     async def _keep_issuer(self, client_id: str, issuer: str) -> None:
@@ -542,8 +552,8 @@ class Login:
     async def end(self) -> bool:
         """Forget the login, even an unreadable one. Returns whether there was one.
 
-        Raises a `TokenStoreError` or `LoginStoreUnavailableError` if it stays. After any other `LoginError`, it is
-        forgotten here, but its tokens stay valid at the authorization server.
+        Raises a `TokenStoreError`, `LoginStoreUnavailableError` or `LoginBusyError` if the login stays. After any other
+        `LoginError`, the login is forgotten here, but its tokens stay valid at the authorization server.
         """
         async with self._lock():  # otherwise a concurrent renewal in another process would restore a token
             record = await self._read_usable()
@@ -558,6 +568,8 @@ class Login:
                 await self._claim_issuer(server, record)
             except LoginStoreUnavailableError:  # the login is already removed
                 raise LoginError("the store (store.url) became unavailable first") from None
+            except LoginBusyError as error:
+                raise LoginError(error.reason) from None
             await self._servers.revoke(server, client, OAuthToken.model_validate(record.token))
         return is_removed
 
@@ -594,7 +606,7 @@ class Login:
 
     @asynccontextmanager
     async def _lock(self, owner: str | None = None) -> AsyncGenerator[None]:
-        """Keep other processes from renewing this login, or from what they lock under the same `owner`."""
+        """Keep other processes from renewing this login or, with `owner`, from doing work under that owner's lock."""
         owner = self.principal if owner is None else owner
         deadline = anyio.current_time() + TURN_SECONDS
         release: Release | None = None
@@ -610,7 +622,7 @@ class Login:
                 break
             if release is None:
                 if anyio.current_time() > deadline:
-                    raise LoginError("another process has been renewing this login for too long")
+                    raise LoginBusyError
                 await anyio.sleep(POLL_SECONDS)
         try:
             yield

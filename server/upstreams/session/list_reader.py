@@ -108,10 +108,10 @@ class Offer:
 
     lists: dict[str, list[Json]] = field(default_factory=dict[str, list[Json]])
     digests: dict[str, dict[str, CheckedItem]] = field(default_factory=dict[str, "dict[str, CheckedItem]"])
-    """The processed items of each list, keyed by name, so that an unchanged item is not processed again."""
+    """The processed items of each list, keyed by name or URI, so that an unchanged item is not processed again."""
     omissions: dict[str, list[str]] = field(default_factory=dict[str, list[str]])
     """Items, and parts of items, that were omitted from each list because clients could not read them."""
-    truncated: set[str] = field(default_factory=set[str])  # lists that exceeded `MAX_BYTES`
+    truncated: set[str] = field(default_factory=set[str])  # lists that exceeded `MAX_ITEMS` or `MAX_BYTES`
     stored: set[str] = field(default_factory=set[str])  # lists from the last run that the upstream has not sent yet
 
     def items(self, kind: OfferedKind) -> list[Json]:
@@ -127,8 +127,9 @@ class Offer:
             self.truncated.discard(kind.field)
         elif kind.field not in self.truncated:
             self.truncated.add(kind.field)
-            message = "upstream %s: %s is longer than %d bytes; %d items fit, and the others were dropped"
-            session.log.warning(message, session.alias, kind.method, MAX_BYTES, len(self.digests[kind.field]))
+            message = "upstream %s: %s has more than %d items or %d bytes; %d fit, and the others were dropped"
+            count = len(self.digests[kind.field])
+            session.log.warning(message, session.alias, kind.method, MAX_ITEMS, MAX_BYTES, count)
 
 
 async def read_lists(
@@ -198,20 +199,20 @@ async def read_list(session: Lister, kind: OfferedKind, offer: Offer) -> list[Js
                 checked_item = previous_items.get(name)
                 if checked_item is None or checked_item.digest != digest:
                     checked_item = CheckedItem(digest, *(fitted(kind.item, item, encoded) if kind.item else (item, ())))
-                if len(items) >= MAX_ITEMS or name in items or has_passed_here(item):
+                if name in items or has_passed_here(item):
                     continue
             except Exception as error:  # noqa: BLE001 - an invalid item must not affect the others
                 reason = str(error) if isinstance(error, UnfitError) else "it cannot be read"
                 omissions.append(f"'{name}' ({reason})")
                 continue
-            if size + len(encoded) > MAX_BYTES:
+            if size + len(encoded) > MAX_BYTES or len(items) >= MAX_ITEMS:
                 is_truncated = True
                 continue
             size += len(encoded)
             items[name] = checked_item
             omissions += [f"{part} of '{name}'" for part in checked_item.removed_parts]
         next_cursor = page.get("nextCursor")
-        if not isinstance(next_cursor, str) or next_cursor in seen_cursors or is_truncated or len(items) >= MAX_ITEMS:
+        if not isinstance(next_cursor, str) or next_cursor in seen_cursors or is_truncated:
             break
         seen_cursors.add(next_cursor)
         params = {**params, "cursor": next_cursor}
@@ -241,7 +242,7 @@ def tool_with_visible_texts(definition: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def prompt_with_visible_texts(prompt: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a prompt with every character visible, except in its name and its arguments' names."""
+    """Return a prompt with every character of its titles and descriptions visible, also those of its arguments."""
     visible_prompt = _visible_item(prompt)
     if isinstance(arguments := visible_prompt.get("arguments"), list):
         visible_prompt["arguments"] = list(map(_visible_item, cast("list[dict[str, Any]]", arguments)))
@@ -249,7 +250,7 @@ def prompt_with_visible_texts(prompt: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def resource_with_visible_texts(resource: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a resource or template with every character visible, except in its URI, by which requests identify it."""
+    """Return a resource or template with every character of its name, title and description visible."""
     visible_resource = _visible_item(resource)
     visible_resource["name"] = visible_line(visible_resource["name"])
     return visible_resource
@@ -264,7 +265,7 @@ def _visible_item(item: Mapping[str, Any], visible_title: Callable[[str], str] =
 
 
 def with_visible_form(schema: Any) -> Any:
-    """Return a form's schema with every character visible, except in the names of fields and in choices."""
+    """Return a form's schema with every character visible, except in the names of fields and the values of choices."""
     visible_schema = _visible_schema(schema, MAX_DEPTH)
     # Copy the fields, because `_visible_schema` may return objects from the upstream's message, which must not change.
     fields_by_name = dict(as_mapping(as_mapping(visible_schema).get("properties")))

@@ -27,8 +27,8 @@ from server.protocol.revisions import (
 from server.upstreams.wire.json_rpc_channel import JsonRpcChannel, RelayError, UnusableAnswerError, UpstreamError
 from server.upstreams.wire.origin_meta import OF_THIS_SERVER
 
-# How long `server/discover` may take before the handshake is tried (the SDK's value). The time is limited because some
-# servers do not respond to unknown methods.
+# How long `server/discover` may take if the handshake can be tried next, or was refused (the SDK's value). The time is
+# limited because some servers do not respond to unknown methods.
 PROBE_SECONDS = 10.0
 _TREATED_AS = {"2024-10-07": "2024-11-05"}  # maps an older revision to the known revision that it is treated as
 
@@ -69,8 +69,8 @@ class EraChoice:
 def era_choice_for(protocol: Literal["auto", "legacy", "2026-07-28"], *, client_is_modern: bool) -> EraChoice:
     """Choose the operator's era if one is configured, otherwise the client's.
 
-    A server that supports both may have fewer features in one (questions during a call, log messages); a client gets
-    the most if its own revision is used end to end.
+    A server that supports both eras may have fewer features in one of them (questions during a call, log messages). A
+    client gets most features if its own era is used with the server too.
     """
     if protocol == "auto":
         return EraChoice(client_is_modern)
@@ -112,8 +112,9 @@ async def negotiate(channel: JsonRpcChannel, choice: EraChoice, capabilities: Js
                 raise
             refusal = error
         try:
-            return await _discover(channel, _common_version(_supported_versions(refusal)) or version, capabilities)
-        except (UpstreamError, UnusableAnswerError):
+            with anyio.fail_after(PROBE_SECONDS):
+                return await _discover(channel, _common_version(_supported_versions(refusal)) or version, capabilities)
+        except (RelayError, TimeoutError):
             raise refusal from None  # the first error is more informative than one about the other era
     # Try `server/discover`, and fall back to the handshake.
     for attempt in range(2):
@@ -126,6 +127,8 @@ async def negotiate(channel: JsonRpcChannel, choice: EraChoice, capabilities: Js
             if mutual is not None and attempt == 0:
                 version = mutual
                 continue
+            if choice.is_only and isinstance(error, UnusableAnswerError):
+                raise  # this error is more informative
             has_handshake = any(revision in HANDSHAKE_PROTOCOL_VERSIONS for revision in supported_versions)
             if choice.is_only or (supported_versions and not has_handshake):
                 raise IncompatibleError from None
@@ -184,7 +187,7 @@ def envelope(version: str, capabilities: Json) -> Json:
 
 
 def headers_of(era: Era, method: str, params: Mapping[str, Any]) -> dict[str, str]:
-    """Return the HTTP headers for a request; other transports ignore them."""
+    """Return the headers that a request needs over Streamable HTTP."""
     headers = {"mcp-protocol-version": era.version}
     if era.is_modern:
         headers["mcp-method"] = method

@@ -115,7 +115,7 @@ class SessionOptions:
 
 @dataclass(eq=False, slots=True)
 class InFlightCall:
-    """A call in progress. While suspended, its client has a question to answer, and no client request waits for it."""
+    """A call in progress. While the call is suspended, its client answers a question, and no request waits for it."""
 
     pending: PendingRequest
     exchange: Exchange
@@ -146,7 +146,7 @@ class LiveQuestion:
 
     method: str
     calls: list[InFlightCall]  # the calls that may have caused the question; empty if it was asked outside of calls
-    is_void: bool = False  # whether all of these calls are over, so that an answer is no longer valid
+    is_void: bool = False  # whether all of these calls are over, so an answer is no longer valid
     scope: anyio.CancelScope = field(default_factory=anyio.CancelScope)
     is_settled: anyio.Event = field(default_factory=anyio.Event)
 
@@ -200,7 +200,7 @@ class SessionQuestions:
         """
         if not self._options.is_shared:
             return self.calls
-        if len(self.calls) != 1 or self._channel.has_abandoned_beside(self.calls[0].exchange.client_key):
+        if len(self.calls) != 1 or self._channel.may_be_abandoned_by_others(self.calls[0].exchange.client_key):
             return []
         return self.calls
 
@@ -250,7 +250,10 @@ class SessionQuestions:
             live.scope.cancel()
 
     def hand_out(self, call: InFlightCall) -> list[UpstreamQuestion]:
-        """Hand out the questions that this call may show, once. The caller must settle them, or resume the call."""
+        """Return the questions that this call may show, and mark them so that no other call shows them meanwhile.
+
+        The caller must settle them, or resume the call.
+        """
         questions = self._questions_for(call)
         for question in questions:
             question.is_handed_out = True
@@ -376,7 +379,7 @@ NO_ANSWER: Json = {}  # marks a refusal that the protocol can only express as an
 
 
 def refusal_of(method: str, folders: Iterable[str] = ()) -> Json:
-    """Return the answer to an upstream if nobody can be asked; to `roots/list`, it has `folders` as the roots."""
+    """Return the answer to an upstream if nobody can be asked. For `roots/list`, it contains `folders` as roots."""
     if method == "elicitation/create":
         return {"action": "cancel"}
     if method != "roots/list":
@@ -418,9 +421,9 @@ def _without_id(params: Json) -> Json:
 def round_of(options: SessionOptions, requests: Any, exchange: Exchange) -> tuple[Json, dict[str, Json]]:
     """Split the `inputRequests` of a 2026-07-28 upstream into questions for the client, and refused questions.
 
-    Returns the labelled questions, keyed as the client will see them, and the state that `next_round` needs. In it,
-    `refused` maps the upstream's key of each refused question to the answer for the upstream (the session's folders for
-    roots), and `keys` maps each key that was changed for the client to the upstream's key.
+    Returns the labelled questions, keyed as the client will see them, and the state that `next_round` needs. In the
+    state, `refused` maps the upstream's key of each refused question to the answer for the upstream (the session's
+    folders for roots), and `keys` maps each key that was changed for the client to the upstream's key.
     """
     requests_by_key = as_mapping(requests)
     questions: Json = {}

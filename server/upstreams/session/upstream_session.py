@@ -1,4 +1,4 @@
-"""One session with an upstream: opens it, adapts requests to its era, and routes the upstream's messages.
+"""One session with an upstream: opens the session, adapts requests to the upstream's era, and routes its messages.
 
 Subscriptions depend on the era. In the handshake era, a session subscribes to a resource once for all its watchers, and
 waits for each response before it sends the next request for that resource. In the 2026-07-28 revision, one stream per
@@ -95,7 +95,10 @@ class UpstreamSession:
     async def start(
         self, method: str, params: Json, exchange: Exchange | None = None, headers: Mapping[str, str] | None = None
     ) -> PendingRequest:
-        """Send a request of this server or a client, with the upstream's names and URIs. Raises as `chained` does."""
+        """Send a request of this server or, with `exchange`, of a client. Raises the `ToolError` of `chained`.
+
+        `params` contains the names and URIs that the upstream uses.
+        """
         era, meta = self.era, dict(as_mapping(params.get("_meta")))
         for name in ENVELOPE_KEYS:
             meta.pop(name, None)
@@ -200,7 +203,8 @@ class UpstreamSession:
 async def open_session(transport: Transport, options: SessionOptions) -> AsyncGenerator[UpstreamSession]:
     """Open a session, which is closed when the context exits. The context must be entered and exited in the same task.
 
-    Raises an `IncompatibleError` if there is no common revision, or a `RelayError` if a request failed.
+    Raises an `IncompatibleError` if there is no common revision, a `RelayError` if a request failed, or the error of
+    the transport.
     """
     lost = anyio.Event()
     session: UpstreamSession | None = None

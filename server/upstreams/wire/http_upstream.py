@@ -55,16 +55,19 @@ from server.upstreams.wire.json_rpc_channel import (
 logger = logging.getLogger(__name__)
 
 CONNECT_SECONDS = 30.0  # time limit for connecting with TCP and TLS, and for sending a request
-ACCEPT_SECONDS = 10.0  # time limit for a server to accept a message without a response; the sending task waits
+ACCEPT_SECONDS = 10.0  # time limit for a server to accept a notification, a response or a ping
 ERROR_BYTES = 1 << 20  # maximum number of bytes to read from the body of an error response
 MAX_CHALLENGES = 8  # maximum number of schemes in a stored challenge
 CHALLENGE_CHARS = 8_192  # maximum number of characters per scheme
 LEAVING_SECONDS = 1.0  # time limit for ending a session at the server
 
+# Fields of errors and results that keep their names, even if a header has such a name as its value
+_FIELDS = frozenset({"message", "content", "structuredContent", "isError"})
 _CHALLENGE_STATUSES = frozenset({HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN})
 _SESSION, _VERSION = "mcp-session-id", "mcp-protocol-version"
 _EVENTS = "text/event-stream"
-_LOGIN = "login"  # a header name for which the value and the token in it are secrets, but not the word `Bearer`
+# The name under which `SentSecrets` learns the login's header: it hides the whole value and the token, but not `Bearer`
+_LOGIN = "login"
 _GET_HEADERS = {"accept": _EVENTS, "cache-control": "no-store"}
 _POST_HEADERS = {"accept": "application/json, text/event-stream", "content-type": "application/json"}
 # Statuses that servers send for an unknown session
@@ -111,7 +114,7 @@ class CarefulTransport(httpx2.AsyncBaseTransport):
         self, on_doubt: Callable[[], None], login: Credentials | None = None, *, by_proxy: bool = True
     ) -> None:
         self.secrets = SentSecrets()
-        # Only the login's tokens, which the client does not know. Long results are searched for all of them.
+        # The login's latest tokens, which the client does not know. Each message is searched for all of them.
         self._tokens = SentSecrets(MAX_TOKENS)
         self.on_doubt = on_doubt
         self._login = login
@@ -140,7 +143,7 @@ class CarefulTransport(httpx2.AsyncBaseTransport):
                 raise RefusedError(reason) from None  # the server exists, and may respond to other requests
             self.unreachable = reason
             self.on_doubt()
-            raise RefusedError(f"it could not be reached: {self.unreachable}", HTTPStatus.BAD_GATEWAY) from None
+            raise RefusedError(f"it could not be reached: {reason}", HTTPStatus.BAD_GATEWAY) from None
         status, stream = response.status_code, response.stream
         response.extensions[SECRETS] = self.secrets
         self.unreachable, self.challenge = "", None
@@ -230,7 +233,8 @@ class CarefulTransport(httpx2.AsyncBaseTransport):
                 name, content, secrets = "error", message.error, self.secrets
             case Response():
                 name, content = "result", message.result
-                secrets = self.secrets if content.get("isError") else self._tokens
+                if content.get("isError"):
+                    secrets = self.secrets
             case Request() | Notification():
                 name, content = "params", message.params
         if content is None or (secrets is self._tokens and self._login is None):
@@ -240,7 +244,11 @@ class CarefulTransport(httpx2.AsyncBaseTransport):
             return message
         if isinstance(message, Response | ErrorResponse) and secrets is self.secrets and len(encoded) > ERROR_BYTES:
             return unusable(message.id or 0, "its error is too long and contains a secret")
-        return message._replace(**{name: secrets.hide_within(content)})
+        fields = content.items()
+        new_content = {
+            key if key in _FIELDS else secrets.hide(key): secrets.hide_within(value) for key, value in fields
+        }
+        return message._replace(**{name: new_content})
 
     async def aclose(self) -> None:
         if self._inner is not None:
@@ -286,7 +294,10 @@ class _CarefulStream(httpx2.AsyncByteStream):
 async def _careful_client(
     headers: Mapping[str, str], transport: CarefulTransport
 ) -> AsyncGenerator[httpx2.AsyncClient]:
-    """Provide an HTTP client. Raises `NeedsAuthenticationError` or `UnreachableError` if that made its context fail."""
+    """Provide an HTTP client. An error in its context becomes a `NeedsAuthenticationError` or `UnreachableError`.
+
+    It does so if the latest request failed because the server requires a login, or could not be reached.
+    """
     # No read timeout: streams may be silent, calls have their own deadlines, and a timeout would end all calls at once.
     timeout = httpx2.Timeout(CONNECT_SECONDS, read=None, pool=None)
     try:
@@ -299,8 +310,8 @@ async def _careful_client(
         raise (UnreachableError(transport.unreachable) if transport.unreachable else error) from None
 
 
-def _redirect_error(response: httpx2.Response) -> str:
-    """Return the error for a redirect that is not followed, or for another status that is not a success."""
+def _describe_refusal(response: httpx2.Response) -> str:
+    """Describe a response that is a redirect that is not followed, or that has another status than success."""
     if not response.has_redirect_location:
         return describe_status(response)
     # Drop the query, which may contain a secret.
@@ -464,7 +475,7 @@ class StreamableWriter(_Writer):
                     self._session = response.headers.get(_SESSION)
                 self._decide(request.id)
                 if response.has_redirect_location:
-                    reading.problem = _redirect_error(response)
+                    reading.problem = _describe_refusal(response)
                 elif response.status_code == HTTPStatus.ACCEPTED:
                     reading.problem = "it accepted the request without answering it"
                 elif _media_type(response) == "application/json":
@@ -634,7 +645,7 @@ async def sse_streams(
         anyio.create_task_group() as tasks,
     ):
         if not response.is_success:
-            raise UnusableAnswerError(_redirect_error(response))
+            raise UnusableAnswerError(_describe_refusal(response))
         if _media_type(response) != _EVENTS:
             raise UnusableAnswerError("its answer is not an event stream")
         address = await tasks.start(read, response)
@@ -662,7 +673,7 @@ class SseWriter(_Writer):
     async def _exchange(self, request: Request, headers: Mapping[str, str]) -> None:
         async with self._post(request, headers) as response:
             if not response.is_success:
-                raise RefusedError(_redirect_error(response))
+                raise RefusedError(_describe_refusal(response))
 
 
 @dataclass(slots=True)

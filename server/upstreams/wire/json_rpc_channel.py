@@ -1,7 +1,7 @@
-"""Raw JSON-RPC with an upstream, whose messages are relayed unchanged and in order.
+"""Raw JSON-RPC with an upstream. Its messages are relayed in order, and only lose this server's own keys in `_meta`.
 
-SDK models are not used, because they drop unknown fields. Batches (revision 2025-03-26) are supported, and a request
-with a malformed response fails at once.
+The SDK's models are not used, because they drop unknown fields. Batches (revision 2025-03-26) are supported, and a
+request with a malformed response fails at once.
 """
 
 from __future__ import annotations
@@ -48,7 +48,8 @@ MAX_EVENTS, MAX_EVENT_BYTES = 1_000, 4 << 20
 NEVER_CANCELLED = frozenset({"initialize", "server/discover"})  # the specification forbids cancelling them
 CANCEL_SECONDS = 1.0  # how long to try to send a cancellation notification to an upstream that does not read
 ABANDONED_SECONDS = 120.0  # after this long, an abandoned and unanswered request counts as done
-MAX_ABANDONED = 1_000  # maximum number of abandoned requests to remember; further ones may be any client's
+# Maximum number of abandoned requests whose clients are remembered; further requests may be any client's
+MAX_ABANDONED = 1_000
 
 
 class RelayError(Exception):
@@ -78,7 +79,7 @@ class Challenge:
 
     status: int
     schemes: tuple[str, ...] = field(default=(), repr=False)  # the values of `WWW-Authenticate`, unchanged
-    # The whole response, as a clause in this server's words
+    # What the server answered, as a clause in this server's words
     description: str = field(default="", repr=False, compare=False)
 
     def parameter(self, name: str) -> str | None:
@@ -109,7 +110,7 @@ class NeedsAuthenticationError(Exception):
 
 
 class UnreachableError(Exception):
-    """The address cannot be reached; the message is a clause."""
+    """The address cannot be reached. The error's message is a clause that says why."""
 
 
 def why_failed(error: BaseException) -> str:
@@ -148,7 +149,7 @@ class Credentials(Protocol):
         ...
 
     async def header(self) -> str | None:
-        """Return the `Authorization` header, if there is one. Raises a `LoginError` if it cannot be used now."""
+        """Return the `Authorization` header, if there is one. Raises a `LoginError` if the login cannot be used now."""
         ...
 
     async def renew(self, old_header: str | None) -> str | None:
@@ -173,7 +174,8 @@ class ConnectionLostError(RelayError):
     """The connection is closed, so there will be no response."""
 
 
-_UNUSABLE = f"coretools-mcp/unusable-{secrets.token_hex(8)}"  # marks errors that this process creates
+# Marks errors that this process creates. It contains no words, because a word in a header could be hidden as a secret
+_UNUSABLE = secrets.token_hex(16)
 
 
 def unusable(
@@ -186,12 +188,12 @@ def unusable(
 
 @dataclass(frozen=True, slots=True)
 class ProgramEnd:
-    exit: ExitStatus | None  # `None` if this server stopped it
+    exit: ExitStatus | None  # `None` if this server stopped the program
     last_lines: tuple[str, ...]  # the last lines of the program's output that were not messages
 
 
 class MessageReader(Protocol):
-    """Receives messages from an upstream: an `Inbox`, or on Windows, over stdio, an `_SdkReader`."""
+    """Receives messages from an upstream: an `Inbox`, or an `_SdkReader` for stdio on Windows."""
 
     async def listen(self, listener: Callable[[Message], None]) -> None:
         """Pass each message to `listener`, which must return quickly, until the connection ends."""
@@ -199,7 +201,7 @@ class MessageReader(Protocol):
 
 
 class MessageWriter(Protocol):
-    """Sends messages: `StdinWriter`, `StreamableWriter` or `SseWriter`, or on Windows, over stdio, `_SdkWriter`."""
+    """Sends messages: a `StdinWriter`, `StreamableWriter` or `SseWriter`, or an `_SdkWriter` for stdio on Windows."""
 
     takes_headers: bool
 
@@ -214,7 +216,7 @@ class MessageWriter(Protocol):
 
 
 class Inbox:
-    """Received messages that are not processed yet. `on_empty` is called when all have been processed."""
+    """Queues received messages until `listen` is called, which calls `on_empty` once the queue is empty."""
 
     def __init__(
         self, transform: Callable[[Message], Message] | None = None, on_empty: Callable[[], None] = lambda: None
@@ -408,10 +410,10 @@ class Observer(Protocol):
 class JsonRpcChannel:
     """Sends messages to an upstream, and dispatches the messages from it.
 
-    `on_request` gets the upstream's requests, to be answered with `answer` or `refuse`; in a session, that is
-    `UpstreamSession._on_request`, which passes questions to `SessionQuestions.receive`. `on_notification` is called
-    with each notification other than progress. `on_refusal` is called with the challenge if the server requires a login
-    and no other request is open, and with `None` if the server no longer knows the session.
+    `on_request` is called with each of the upstream's requests, to which `answer` or `refuse` later responds. In a
+    session, this callback is `UpstreamSession._on_request`, which passes questions to `SessionQuestions.receive`.
+    `on_notification` is called with each notification other than progress. `on_refusal` is called with the challenge if
+    the server requires a login and no other request is open, and with `None` if the server no longer knows the session.
     """
 
     writer: MessageWriter
@@ -535,8 +537,8 @@ class JsonRpcChannel:
     async def abandon(self, pending: PendingRequest) -> None:
         """Stop waiting for the response, although the upstream may still be working on the request for some time.
 
-        Unless the specification forbids it or the connection is lost, the upstream is notified of the cancellation if
-        this takes at most `CANCEL_SECONDS`, even if the calling task is being cancelled.
+        Also tries for `CANCEL_SECONDS` to notify the upstream of the cancellation, even if the calling task is being
+        cancelled. If the connection is lost, or the specification forbids the cancellation, no notification is sent.
         """
         if self._pending.pop(pending.identity, None) is not None and pending.client_key is not None:
             self._forget_abandoned()
@@ -550,7 +552,7 @@ class JsonRpcChannel:
             with anyio.move_on_after(CANCEL_SECONDS, shield=True):
                 await self._send_quietly(Notification("notifications/cancelled", params))
 
-    def has_abandoned_beside(self, client_key: str) -> bool:
+    def may_be_abandoned_by_others(self, client_key: str) -> bool:
         """Return whether a client other than `client_key` may have an abandoned request."""
         self._forget_abandoned()
         is_of_other = any(not client_key or client != client_key for client, _ in self._abandoned.values())
@@ -586,7 +588,7 @@ class JsonRpcChannel:
 
 
 def own_number(identity: Any) -> int:
-    """Return the number in an id, even in a string; zero if it has none. This server's own ids are positive numbers."""
+    """Return an id as a number, even if it is a string of digits; zero for others. This server's ids are positive."""
     if isinstance(identity, str) and identity.isascii() and identity.isdigit() and len(identity) < 19:
         return int(identity)
     return identity if isinstance(identity, int) and not isinstance(identity, bool) else 0
@@ -603,7 +605,10 @@ _ANSWER = re.compile(rb'\s*\{\s*(?:"(?:jsonrpc|id)"\s*:\s*(?:"[^"]*"|-?\d+)\s*,\
 
 
 def messages_in(text: str, line: bytes) -> tuple[list[Message], bool]:
-    """Return the messages in `text` ({ or [ first), and whether it is valid. An invalid response becomes an error."""
+    """Return the messages in `text`, and whether `text` is a message or a batch. An invalid response becomes an error.
+
+    `line` is the text before it was decoded.
+    """
     messages: list[Message] = []
     parts: Any = []
     if text.lstrip()[:1] == "[":

@@ -2,7 +2,7 @@
 
 Each running coretools-mcp server has a random id. The server sends it in the `_meta` of requests to upstreams and of
 lists to other coretools-mcp servers. List items carry the ids of the coretools-mcp servers that they came through. An
-item is not listed again to a server that it came through, so that lists stop growing even in a loop of servers.
+item is not listed again to a server that it came through, so lists stop growing even in a loop of servers.
 """
 
 from __future__ import annotations
@@ -114,7 +114,8 @@ def has_passed_here(item: Mapping[str, Any]) -> bool:
 def listed_for(meta: Mapping[str, Any], items: Iterable[Mapping[str, Any]]) -> list[Json]:
     """Adapt a list to its receiver.
 
-    Another coretools-mcp server gets no items that passed through it or too many servers; others get no server ids.
+    Another coretools-mcp server gets no items that passed through it or through too many servers. Other clients get no
+    server ids.
     """
     client_chain = set(chain_of(meta))
     new_items: list[Json] = []

@@ -9,9 +9,9 @@ from dataclasses import dataclass
 
 @dataclass(eq=False, slots=True)
 class RateWindow:
-    """Admits up to `limit` messages per second, and passes the number of further ones to `report`.
+    """Admits up to `limit` messages per second, and passes the number of further messages to `report`.
 
-    They are reported when the first message after the second arrives, or by `close`.
+    `report` is called when the next message arrives after that second, or by `close`.
     """
 
     limit: int

@@ -1,7 +1,7 @@
 """Upstreams over stdio: programs that the broker starts, so that none of their processes outlive this server.
 
 Shutdown follows the specification: this server closes the upstream's input, then asks it to exit, then kills it.
-Everything that the upstream started is killed too. If this server is killed, the broker does all this.
+Everything that the upstream started is killed too. If this server is killed, the broker stops these processes.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ WAITING_BYTES = 4 << 20  # bytes of queued messages before reading pauses
 # How long to wait for an upstream to read what was sent, before closing its input. This value, `LEAVING_SECONDS` and
 # `GRACE_SECONDS` are the same as in the SDK.
 FLUSH_SECONDS = 0.5
-ENDED_SECONDS = 0.2  # how long to wait for the exit status of a program that has closed its output
+ENDED_SECONDS = 0.2  # how long to wait for the exit status of a program that has closed its output or input
 LEAVING_SECONDS = 2.0  # time limit for an upstream to exit after its input is closed
 GRACE_SECONDS = 2.0  # time limit for an upstream and its children to exit after SIGTERM, before they are killed
 
@@ -91,7 +91,7 @@ class StderrLog:
 
 
 class PipeReader:
-    """Reads a non-blocking pipe, which it never closes, into the log; of lines over `line_bytes`, only both ends."""
+    """Reads a non-blocking pipe into the log, but does not close it. Keeps both ends of lines over `line_bytes`."""
 
     def __init__(self, descriptor: int, log: StderrLog, line_bytes: int = LOG_LINE_BYTES) -> None:
         self.log = log
@@ -304,7 +304,7 @@ class UpstreamProgram:
 
     command: str = field(repr=False)
     arguments: tuple[str, ...] = field(repr=False)
-    folder: str | None
+    folder: str
     environment: Mapping[str, str] = field(repr=False)
 
     def locate(self) -> tuple[str, str]:
@@ -312,7 +312,7 @@ class UpstreamProgram:
 
         A relative command, and relative entries of `PATH`, are resolved against the working folder.
         """
-        folder = os.path.abspath(self.folder or os.getcwd())
+        folder = os.path.abspath(self.folder)
         if not os.path.isdir(folder):
             raise NotADirectoryError
         if os.path.dirname(self.command):
@@ -353,7 +353,7 @@ async def stdio_streams(
 ) -> AsyncGenerator[tuple[Inbox, StdinWriter]]:
     """Start an upstream, and stay connected to it until the context exits. No process is left behind.
 
-    `on_end` is called with a description of how the program exited. Raises an `OSError` if it cannot be started.
+    `on_end` is called after the program has ended. Raises an `OSError` if the program cannot be started.
     """
     process, input_descriptor = await program.start(starter)
     os.set_blocking(input_descriptor, False)
@@ -373,7 +373,7 @@ async def stdio_streams(
     finally:
         with anyio.CancelScope(shield=True):
             exit_status = None
-            if output.is_ended:
+            if output.is_ended or output.is_unwanted:  # the program exited, or closed its output or input
                 with anyio.move_on_after(ENDED_SECONDS):
                     exit_status = await process.wait()
             output.discard()

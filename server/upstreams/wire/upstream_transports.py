@@ -27,14 +27,14 @@ INHERITED = (
     "HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "NO_PROXY", "http_proxy", "https_proxy", "all_proxy", "no_proxy",
     "NODE_EXTRA_CA_CERTS", "REQUESTS_CA_BUNDLE",
 )  # fmt: skip
-"""What an upstream's program gets from this server's environment, besides `XDG_*` and those that its entry names."""
+"""The environment variables that an upstream's program inherits, in addition to `XDG_*` and those in `inheritEnv`."""
 
 Streams = tuple[MessageReader, MessageWriter]
 
 
 @dataclass(frozen=True, slots=True)
 class Transport:
-    """One transport. `open` takes a callback for when the connection seems to be lost, and the workspace folders."""
+    """One transport. `open` takes a callback to call if the connection seems to be lost, and the workspace folders."""
 
     name: str
     open: Callable[[Callable[[], None], Sequence[str]], AbstractAsyncContextManager[Streams]]
@@ -51,7 +51,7 @@ def transports_to(
 ) -> list[Transport]:
     """Return the transports to try, in order: a plain `url` means Streamable HTTP first, then SSE.
 
-    `on_end` is called with how a program exited. Requests to a remote server carry the token of `login`, and go through
+    `on_end` is called after a program has ended. Requests to a remote server carry the token of `login`, and go through
     the environment's proxy if `by_proxy` is true.
     """
     if entry.transport == "stdio":
