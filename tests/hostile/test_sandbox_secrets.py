@@ -9,6 +9,7 @@ import re
 import resource
 import shutil
 import string
+import subprocess
 import sys
 from collections import deque
 from collections.abc import AsyncGenerator, Callable, Generator, Mapping, Sequence
@@ -480,9 +481,9 @@ async def test_files_that_git_settings_include_are_hidden_only_if_they_contain_a
 
 
 @contextmanager
-def without_descriptors() -> Generator[None]:
+def without_descriptors(limit: int = 0) -> Generator[None]:
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (0, hard))
+    resource.setrlimit(resource.RLIMIT_NOFILE, (limit, hard))
     try:
         yield
     finally:
@@ -528,6 +529,22 @@ def test_a_moment_without_descriptors_hides_no_worktree_submodule_object_or_guar
     results = [search() for search in searches]
     assert results[:2] == [str(store), [(str(store / "modules" / "sub"), "sub")]]
     assert results[2] is not None
+
+
+@pytest.mark.requirement("sandbox.secrets")
+def test_a_repository_is_not_taken_to_store_hidden_files_because_git_could_not_start_for_lack_of_descriptors(
+    root: Path,
+) -> None:
+    subprocess.run(["git", "init", "-q", str(root)], check=True)
+    os.close(last := os.open(root, os.O_RDONLY))
+    stores = GitStores()
+
+    def holds() -> bool:
+        return stores.holds(str(root / ".git"), [], None, lambda names: names is None, default=True)
+
+    with without_descriptors(last + 1), pytest.raises(ExhaustedError, match="too many files are open"):
+        holds()
+    assert not holds()
 
 
 @pytest.mark.requirement("sandbox.secrets")

@@ -518,7 +518,10 @@ def outermost(paths: Iterable[str]) -> list[str]:
 
 
 def resolve_links(path: str) -> str:
-    """Resolve the symlinks in a path as far as they can be read. A path with a NUL is returned unchanged."""
+    """Resolve the symlinks in a path as far as they can be read.
+
+    A path that has a NUL or leads through too many symlinks is returned unchanged.
+    """
     with suppress(OSError, ValueError, RecursionError):
         return os.path.realpath(path)
     # A symlink cannot be read, such as /proc/1/root, or was replaced just now. Before Python 3.13, `realpath` fails

@@ -13,7 +13,7 @@ from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, 
 from itertools import islice
 
 from tools.contract.call_options import AbortSignal, Deadline
-from tools.contract.tool_errors import suppress_unless_scarce
+from tools.contract.tool_errors import NOTHING_DONE, exhaustion_of, suppress_unless_scarce
 from tools.files.child_process import Child, ChildFailedError, find_program
 from tools.files.ignore_files import exclude_file
 from tools.files.path_opener import StampedCache, open_regular, stamp_of
@@ -162,7 +162,10 @@ def _stored_names(git: str, store: str, paths: Iterable[str]) -> set[str] | None
             status, _ = child.finish()
             if status != 0 or child.was_killed:
                 return None
-    except (ChildFailedError, OSError):
+    except (ChildFailedError, OSError) as error:
+        # Do not cache the result of a shortage.
+        if (exhaustion := exhaustion_of(error.__cause__ or error, NOTHING_DONE)) is not None:
+            raise exhaustion from None
         return None
     # Git lists commits without a name, and top folders with an empty name.
     return {os.fsdecode(name) for line in b"".join(chunks).split(b"\n") if (name := line.partition(b" ")[2])}
