@@ -18,7 +18,7 @@ class AgentCommand:
     description: str = ""
     args: tuple[str, ...] = field(default=(), repr=False)  # the program's arguments; no shell parses them
     env: Mapping[str, str] = field(default_factory=dict[str, str], repr=False)
-    # Names of this server's environment variables that the agent inherits, besides those that all commands inherit
+    # Names of this server's environment variables that the agent inherits; all commands inherit certain others
     inherit_env: tuple[str, ...] = ()
     prompt: Literal["stdin", "argument"] = "stdin"  # how the task is passed: on standard input or as the last argument
     output: Literal["text", "json"] = "text"  # what the agent prints: text, or JSON with the answer in the last object

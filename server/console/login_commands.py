@@ -84,8 +84,8 @@ async def _log_in(app: App, alias: str, principal: str, *, opens_browser: bool) 
     login = upstream.login_of(principal)
     if login is None:
         raise CommandFailure(
-            f"{alias} takes its Authorization header from mcpServers.{alias}.headers, or oauth.enabled is false, so "
-            "there is nothing to log in to."
+            f"there is no login for {alias}: mcpServers.{alias}.headers sets its Authorization header, oauth.enabled "
+            "is false, or there is no home folder to store a login in."
         )
     if not login.needs_person:
         return _report(upstream, f"{alias} is logged in with the client credentials of its entry")

@@ -63,6 +63,7 @@ TARGETS = {
             "tools/permissions/permission_rules.py",
             "tools/permissions/permission_policy.py",
             "tools/permissions/command_policy.py",
+            "tools/permissions/command_rules.py",
         ),
         (
             "unit/permissions/test_*.py",

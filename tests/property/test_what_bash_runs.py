@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 import subprocess
 from collections.abc import Sequence
+from os.path import normpath
 from pathlib import Path
 
 import pytest
@@ -93,6 +94,7 @@ def _run_in_bash(texts: Sequence[str], folder: Path) -> dict[str, list[str]]:
     """Run the texts in bash. Return those that ran `mark`, with the arguments of its last run."""
     (folder / "work").mkdir()
     (folder / "work" / "a").touch()
+    (folder / "work" / "src" / "src").mkdir(parents=True)
     input_bytes = "".join(f"{text}\0" for text in texts).encode()
     subprocess.run(["bash", "-c", HARNESS], cwd=folder, input=input_bytes, check=True, timeout=60)
     places = {text: folder / f"ran-{number}" for number, text in enumerate(texts, 1)}
@@ -129,6 +131,46 @@ def test_literal_words_are_the_arguments_of_bash(
             words[text] = argument_lists
     for text, arguments in _run_in_bash([*words], tmp_path_factory.mktemp("bash")).items():
         assert arguments in [argument_list or [""] for argument_list in words[text]], text
+
+
+AROUND_CD = (
+    *(
+        "cd X && %s",
+        "cd X; %s",
+        "cd X || %s",
+        "%s; cd X",
+        "%s && cd X",
+        "( %s )",
+        "{ %s\n}",
+        "(cd X); %s",
+        "%s || cd X",
+    ),
+    *("if cd X; then %s\nfi", "for i in 1 2; do %s\ndone", "cd X | :; %s", "! cd X && %s", "command cd X && %s"),
+    *("cd X <<A || %s\nA\n", "F() { %s\n}; F; F", "false && cd X; %s", "cd X >f && %s", "cd X & %s", "pushd X && %s"),
+)
+
+
+@pytest.mark.requirement("commands.rules")
+@examples(100)
+@given(chance=st.randoms(use_true_random=False))
+def test_a_command_is_judged_in_the_folder_in_which_bash_runs_it(
+    chance: random.Random, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    folders: dict[str, set[str | None]] = {}
+    for _ in range(TEXTS_PER_PROCESS):
+        text = 'mark "$PWD"'
+        for number in range(chance.randint(1, 6)):
+            target = chance.choice(("src", "..", "missing", "src/..", "/usr", "-"))
+            around = chance.choice(AROUND_CD).replace("X", target).replace("F", f"f{number}")
+            text = around.replace("%s", text)
+        result = read_command(text)
+        own_folders = [command.folder for command in result.commands if command.program == "mark"]
+        if not (result.doubt or result.may_run_more):
+            folders[text] = {*own_folders, *result.folders}
+    place = tmp_path_factory.mktemp("bash")
+    for text, (real_folder,) in _run_in_bash([*folders], place).items():
+        known_folders = {normpath(place / "work" / folder) for folder in folders[text] if folder is not None}
+        assert None in folders[text] or real_folder in known_folders, text
 
 
 _TOKENS = (*"'\"|&;(){}[]#$`\\<>!=a \n\t", "&&", "||", "echo x", "[[", "case x in", "((", "$(", "<<A")

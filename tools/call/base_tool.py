@@ -100,12 +100,12 @@ class ToolContext:
     confirmed: ConfirmationDetails | None = None
     is_granted: bool = False  # whether a rule or the mode allows the call, regardless of the tool's own question
     media: MediaHandling = MediaHandling.INLINE  # how images, sounds and other media are returned
-    # Results of earlier steps that `execute` needs, so that work is not repeated; each with the parameters of its call
+    # Results of earlier steps, which `execute` need not compute again; each with the parameters of its call
     memo: dict[str, tuple[object, Any]] = field(default_factory=dict[str, tuple[object, Any]])
     progress: Progress = no_progress  # reports progress to the client (progress, total or `None`, message)
     signal: AbortSignal = field(default_factory=AbortSignal)  # set when the client cancels the call
     view: CommandView | None = None  # for a command: the chosen view of the machine
-    # Returns whether the client still uses these workspace folders; made in `Contexts.for_request` of the server
+    # Returns whether the client still uses these workspace folders; the server's `Contexts.for_request` creates it
     keeps_folders: Callable[[], bool] = lambda: True
     clock: Callable[[], float] = time.time  # seconds since the epoch
     rights: Rights = ALL_RIGHTS  # the rights of this request's token; a client may have several tokens

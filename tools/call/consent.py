@@ -143,7 +143,7 @@ def grants_for(
     else:
         agents = [subject.name for subject in subjects if isinstance(subject, AgentSubject)]
         if any(ANYTHING in name for name in agents):
-            return ()  # the rule would also cover other agents
+            return ()  # in a rule, the star would also cover other agents
         hosts = dict.fromkeys(subject.host for subject in subjects if isinstance(subject, HostSubject))
         rule = rule_for(tool.traits.rule_names[0])
         grants = (

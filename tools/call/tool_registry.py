@@ -114,9 +114,9 @@ class ToolRegistry:
         by_spelling.update({spelling.casefold(): candidate for spelling, candidate in self._aliases.items()})
         by_spelling.update(COUNTERPARTS)
         nearest = [by_spelling[key]] if by_spelling.get(key) in candidates else []
-        # Also suggest upstream tools whose name without the upstream's alias is the given name, and tools whose name
-        # begins with it. If the given name includes an alias, also suggest a similarly named tool of the upstream with
-        # the most similar alias.
+        # Also suggest upstream tools that have the given name after their upstream's alias, and tools whose name begins
+        # with the given name. If the given name includes an alias, also suggest a similarly named tool of the upstream
+        # with the most similar alias.
         nearest += [candidate for candidate in candidates if candidate.partition(BETWEEN)[2].casefold() == key]
         nearest += [candidate for candidate in candidates if len(key) > 2 and candidate.casefold().startswith(key)]
         alias, between, suffix = key.partition(BETWEEN)

@@ -538,26 +538,25 @@ class LanguageServerSession:
         items = as_list(report_params.get("diagnostics"))
         if path is None or not contains(self.root, path):
             return
-        diagnostics = tuple(sorted(filter(None, map(_diagnostic, items[: 10 * MAX_DIAGNOSTICS])))[:MAX_DIAGNOSTICS])
+        diagnostics: list[Diagnostic] = []
+        for item in map(as_object, items[: 10 * MAX_DIAGNOSTICS]):
+            start, severity, message = start_of(item.get("range")), item.get("severity"), item.get("message")
+            if start is None or not isinstance(message, str):
+                continue
+            code = item.get("code")
+            rule = one_line(str(code))[:80] if isinstance(code, str | int) else ""
+            text = one_line(" ".join(message[: 4 * MESSAGE_CHARS].split()))[:MESSAGE_CHARS]
+            severity = severity if type(severity) is int and severity in SEVERITIES else ERROR
+            diagnostics.append(Diagnostic(severity, start, text, rule))
         now, previous = asyncio.get_running_loop().time(), self.reports.pop(path, None)
-        report = Report(now, version if isinstance(version, int) else None, diagnostics, len(items))
+        first_diagnostics = tuple(sorted(diagnostics)[:MAX_DIAGNOSTICS])
+        report = Report(now, version if isinstance(version, int) else None, first_diagnostics, len(items))
         self.reports[path] = report
         self._reported_bytes += report.size - (previous.size if previous is not None else 0)
         while len(self.reports) > MAX_REPORTED_FILES or self._reported_bytes > MAX_REPORT_BYTES:
             self._reported_bytes -= self.reports.popitem(last=False)[1].size
             self.has_dropped_reports = True
         self._report_arrived.set()
-
-
-def _diagnostic(raw_diagnostic: Any) -> Diagnostic | None:
-    item = as_object(raw_diagnostic)
-    start, severity, message = start_of(item.get("range")), item.get("severity"), item.get("message")
-    if start is None or not isinstance(message, str):
-        return None
-    code = item.get("code")
-    rule = one_line(str(code))[:80] if isinstance(code, str | int) else ""
-    text = one_line(" ".join(message[: 4 * MESSAGE_CHARS].split()))[:MESSAGE_CHARS]
-    return Diagnostic(severity if type(severity) is int and severity in SEVERITIES else ERROR, start, text, rule)
 
 
 def new_errors(before: Iterable[Diagnostic], after: Iterable[Diagnostic]) -> list[Diagnostic]:

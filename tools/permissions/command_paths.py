@@ -9,6 +9,7 @@ import os
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import product
 
 from tools.contract.command_views import SYSTEM, Engine
 from tools.contract.permission_subjects import CommandSubject
@@ -60,6 +61,7 @@ class CommandPaths:
         self._command = command
         self._site = command.site
         self._has_bubblewrap = command.site.engine is Engine.BUBBLEWRAP
+        self._redirections = (*text.redirections, *text.inner_redirections)
         self._workspace = workspace
         self._roots = workspace.roots
         self._home = home
@@ -94,7 +96,7 @@ class CommandPaths:
             remotes = ((path, self._paths([path], "")) for path in self.local_remotes(command))
             is_push = words[1:2] == ("push",)
             named_paths += (NamedPath(*paths, path, is_push) for path, places in remotes for paths in places)
-        for redirection in self._text.redirections:
+        for redirection in self._redirections:
             word, is_output = redirection.target or "", redirection.is_output
             is_replaced = is_output and not redirection.keeps
             paths_of_target = self._paths([word], redirection.folder, is_written=is_output)
@@ -105,9 +107,11 @@ class CommandPaths:
         self, words: Iterable[str], folder: str | None, *, is_written: bool = False
     ) -> Iterator[tuple[str, str]]:
         """Yield the paths that words may mean: each as written, and with every symlink resolved."""
-        for word in words:
+        # Bubblewrap hides and protects files whatever a command calls them. Without it, all possible paths count.
+        folders = (folder,) if self._has_bubblewrap else dict.fromkeys((folder, *self._text.folders))
+        for word, start in product(words, folders):
             is_path = word and not _CODE_CHARACTERS.search(word) and not word.startswith(CONNECTIONS)
-            if is_path and (path := self.absolute(word, folder)) is not None:
+            if is_path and (path := self.absolute(word, start)) is not None:
                 try:
                     inner = self.in_scratch(path)
                     is_own = is_written or is_inside(path, self._changed_scratch_paths) or os.path.lexists(inner)
@@ -119,7 +123,7 @@ class CommandPaths:
     def _changed_scratch_paths(self) -> Sequence[str]:
         """Paths under `/tmp` that the command itself creates or removes, whether or not they exist on this machine."""
         outputs = [
-            (redirection.target, redirection.folder) for redirection in self._text.redirections if redirection.is_output
+            (redirection.target, redirection.folder) for redirection in self._redirections if redirection.is_output
         ]
         for command in self._text.commands:
             if changes_scratch_alone(command.words):
@@ -129,9 +133,9 @@ class CommandPaths:
         return [path for path in paths if path is not None and path != SCRATCH_NAME and contains(SCRATCH_NAME, path)]
 
     def is_of_workspace(self, command: SimpleCommand) -> bool:
-        """True if a rule can allow a simple command: it works in the workspace, and nothing uses files in `/tmp`."""
-        folders = (".", *folders_of_env(command.words))
-        paths = [self.absolute(folder, command.folder) for folder in folders]
+        """True if a rule can allow a command: it works only in the workspace, and nothing uses files in `/tmp`."""
+        folders, starts = (".", *folders_of_env(command.words)), {command.folder, *self._text.folders}
+        paths = [self.absolute(folder, start) for folder, start in product(folders, starts)]
         return not self.names_scratch and all(
             path is not None and is_inside(resolve_links(path), self._roots) for path in paths
         )
@@ -172,7 +176,7 @@ class CommandPaths:
 
     @cached_property
     def runs_private_hooks(self) -> bool:
-        """True if git may run hooks that the client's commands wrote: the command names a folder that only they see."""
+        """True if git may run hooks of earlier commands, because it is given a folder that only commands see."""
         return any(
             not contains(SCRATCH_NAME, named_path.path) or self._has_hooks(named_path.real_path)
             for named_path in self.named_paths
@@ -180,9 +184,9 @@ class CommandPaths:
         )
 
     def _has_hooks(self, folder: str) -> bool:
-        """Return whether a folder may contain hooks.
+        """Return whether git may run hooks that are in a folder.
 
-        A worktree whose repository is in the workspace does not, unless settings name other files.
+        It runs none if the folder is a worktree of a repository in the workspace, unless settings name other files.
         """
         top = work_tree_above(folder) or folder
         is_linked = is_inside(resolve_links(repository_of(top) or top), self._roots)

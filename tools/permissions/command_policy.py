@@ -26,25 +26,19 @@ from tools.contract.call_options import ApprovalMode
 from tools.contract.command_views import CommandView, Engine, FileRestrictions, Network, ViewKind
 from tools.contract.permission_subjects import Access, CommandSubject, Needs
 from tools.contract.tool_errors import ExecutionDeniedError, sandbox_unavailable
-from tools.files.workspace import SCRATCH_NAME, Workspace, contains, is_inside
+from tools.files.workspace import SCRATCH_NAME, Workspace, contains, is_inside, resolve_links
 from tools.machine.unlocked_cached_property import cached_property
 from tools.permissions import tool_names
 from tools.permissions.command_paths import PRIVATE_FOLDERS, STREAMS, CommandPaths, NamedPath, why_in_scratch
+from tools.permissions.command_rules import rule_about, rule_that_may_be_about
 from tools.permissions.command_text import (
-    MAX_PROGRAMS,
-    ONE,
-    SEVERAL,
     CommandText,
     SimpleCommand,
     Words,
-    is_known,
     joined,
-    may_fit,
-    plain_name,
     programs_run_by,
     read_command,
     syntax_error,
-    with_input_of_xargs,
 )
 from tools.permissions.git_repositories import repositories_outside, runs_programs, work_tree_above
 from tools.permissions.hidden_files import (
@@ -71,7 +65,6 @@ from tools.permissions.known_commands import (
 from tools.permissions.permission_rules import (
     ANYTHING,
     CORE,
-    CommandSpecifier,
     PathSpecifier,
     Rule,
     Rules,
@@ -83,7 +76,6 @@ from tools.text.file_names import shown_path
 
 # Git commands that need consent, because they change git's settings, which are read-only for all other commands
 _GIT_CHANGES_SETTINGS = ("config", "remote", "submodule", "worktree")
-_GIT_OPTION = re.compile(rf"-[CcpP]\Z|--|{ONE}")  # how an option before git's subcommand begins
 _RUNS_MORE = "bash may run more than the command's words show"
 _NAME_ITS_FOLDER = (
     "Write to the workspace or /tmp. Or name the file's folder in the command, unless that folder belongs to the "
@@ -105,7 +97,7 @@ class PolicyRequest:
     is_sandboxed: bool  # whether every command that stays in the sandbox runs without consent
 
     def hidden_files(self, rules: Rules) -> HiddenFiles:
-        """Find the files that are now hidden from commands. In yolo mode, agent-ignore files hide none."""
+        """Find the files that are now hidden from commands. In yolo mode, agent-ignore files hide nothing."""
         hidden_files = self.scanner.scan(self.workspace, rules)
         if self.mode is not ApprovalMode.YOLO:
             return hidden_files
@@ -208,7 +200,7 @@ class _CommandPolicy:
 
     def _refusal(self) -> Permission | None:
         for command in self._all_commands:
-            if (rule := _rule_about(command, self._rules.deny)) is not None:
+            if (rule := rule_about(command, self._rules.deny)) is not None:
                 return self._permission(Verdict.DENY, str(rule), setting=rule.source, source=command.source)
         core = self._rules.core_commands()
         for command in self._text.commands if core else ():
@@ -290,10 +282,14 @@ class _CommandPolicy:
         text = self._text
         is_about_commands = any(rule.is_about_commands for rule in self._rules.strict)
         for command in self._all_commands:
-            if (rule := _rule_about(command, self._rules.ask)) is not None:
+            if (rule := rule_about(command, self._rules.ask)) is not None:
                 question.add(str(rule), rule.source)
-            elif is_about_commands and (rule := _rule_that_may_be_about(command, self._rules.strict)) is not None:
-                question.add(f"the {rule} may apply to it", widens_access=True)
+            elif is_about_commands:
+                # A function may also be called `git`, and run its arguments.
+                is_git = text.is_literal and command.words[:2] == ("git", "commit")
+                rule = rule_that_may_be_about(command, self._rules.strict, has_message=is_git)
+                if rule is not None:
+                    question.add(f"the {rule} may apply to it", widens_access=True)
         doubt = text.doubt or (_RUNS_MORE if text.may_run_more else "")
         if doubt and is_about_commands:
             question.add(f"{doubt}, so it is unclear which rules about commands apply", widens_access=True)
@@ -316,7 +312,7 @@ class _CommandPolicy:
                 continue
             question.writable[path] = None
             is_around = any(contains(path, root) for root in self._roots)
-            if not is_around:  # otherwise this would lift limits on the workspace's own files
+            if not is_around:  # consent to all of it would lift limits on the workspace's own files
                 self._ask_by_rules(question, NamedPath(path, path, "", may_be_written=True), "changes")
             if not self._is_allowed_path(path, Access.WRITE):
                 repository = f"the repository {shown_path(path)}, which is outside the workspace"
@@ -399,20 +395,25 @@ class _CommandPolicy:
         }
         folders: set[str] = set()  # folders in which a command may read files that it does not name
         for command in self._all_commands:
-            own_folder = self._paths.absolute(".", command.folder) or self._request.command.directory
+            starts = (command.folder, *self._text.folders)
+            own_folders = [self._paths.absolute(".", start) or self._request.command.directory for start in starts]
             if searches_folders(command):
                 folders |= real_paths
                 if not real_paths or may_search_own_folder(command):
-                    folders.add(os.path.realpath(own_folder))
+                    folders.update(map(resolve_links, own_folders))
             elif compares_folders(command) and not (
-                command.program == "git" and "--no-index" not in command.words and work_tree_above(own_folder)
+                command.program == "git"
+                and "--no-index" not in command.words
+                and all(map(work_tree_above, own_folders))
             ):
                 folders |= real_paths
         is_met = any(contains(folder, file.path) for folder in folders for file in self._hidden.unreadable)
         if is_met or (self._uses_git and self._stores):
             reason = "it may read files that are hidden from commands, and no sandbox prevents that"
             question.add(reason, widens_access=True)
-        if (is_hiding or self._rules.are_about_files) and (is_landlock or not self._text.is_literal):
+        text = self._text
+        is_literal = text.is_literal and not text.may_run_more and None not in text.folders
+        if (is_hiding or self._rules.are_about_files) and (is_landlock or not is_literal):
             reason = "without bubblewrap, file rules apply only to paths written out in the command"
             question.add(reason, widens_access=True)
 
@@ -431,15 +432,16 @@ class _CommandPolicy:
             for command in changing or self._unlisted_commands:
                 effect = "needs the network" if self._is_online(command) else "is not known to be read-only"
                 problem = effect if changing else "would run where it can change files"
-                name = first_words(command.words) or command.name or "a program whose name is not literal"
+                name = first_words(command.words) or command.name
+                subject = f"'{name}'" if name else "a program whose name is known only when it runs"
                 is_of_workspace = self._paths.is_of_workspace(command)
-                location = "" if is_of_workspace else ", and works outside the workspace or uses files in /tmp"
-                reasons.append(f"'{name}' {problem}{location}")
+                location = "" if is_of_workspace else ", and may work outside the workspace or use files in /tmp"
+                reasons.append(f"{subject} {problem}{location}")
             if self._text.may_run_more:
                 reasons = reasons or [_RUNS_MORE]
             else:
                 grants = self._grants(self._unlisted_commands)
-            # Rules cover the outputs of the commands that they name, but not of the others.
+            # A rule covers the output of the commands that it names, but not that of other commands.
             unlisted_commands = set(self._unlisted_commands)
             listed_commands = (command for command in self._text.commands if command not in unlisted_commands)
             if not (self._writes_freely() or all(map(self._allowing_rule, listed_commands))):
@@ -465,7 +467,8 @@ class _CommandPolicy:
         for named_path in self._paths.named_paths:
             if named_path.is_written and named_path.path not in STREAMS:
                 reasons.append(f"it writes {named_path.path}")
-                if self._has_bubblewrap and (literal := literal_path(named_path.real_path)) is not None:
+                is_certain = self._has_bubblewrap and not self._text.folders
+                if is_certain and (literal := literal_path(named_path.real_path)) is not None:
                     grants.append(Grant(f"Edit({literal})", f"edits of {named_path.path}"))
         return reasons, grants
 
@@ -479,13 +482,18 @@ class _CommandPolicy:
 
     def _grants(self, commands: Sequence[SimpleCommand]) -> list[Grant]:
         """Return rules that would allow these simple commands, or nothing if rules cannot allow all of them."""
-        scopes = [_scope_of(command) for command in commands if self._paths.is_of_workspace(command)]
-        if len(scopes) < len(commands) or not all(scopes):
-            return []
         grants: list[Grant] = []
         # The rule may also cover commands that need the network although this one does not (`curl localhost`).
         access = "with network access" if self._needs_network else "also with network access"
-        for scope in scopes:
+        for command in commands:
+            scope = first_words(command.words)
+            if not (scope and self._paths.is_of_workspace(command)):
+                return []
+            # Rules cannot allow most subcommands of these git commands (such as `git worktree add`). If the subcommand
+            # only reads (`git worktree list`), the rule names it.
+            if scope in {f"git {name}" for name in _GIT_CHANGES_SETTINGS} and is_reader(command.words):
+                subcommand = "".join(word or "" for word in command.words[2:3])
+                scope += f" {subcommand}" if re.fullmatch("[a-z-]+", subcommand) else ""
             network = f" ({access})" if needs_network(tuple(scope.split())) else ""
             grants.append(Grant(f"Bash({scope} *)", f"'{scope} ...'{network}"))
         return grants
@@ -508,7 +516,7 @@ class _CommandPolicy:
             return self._permission(Verdict.DENY, reason, setting="shell.network")
         allowing = [self._allowing_rules.get(command) for command in network_commands]
         are_about_network = bool(allowing) and all(
-            rule and needs_network(tuple(_pattern(rule).partition(ANYTHING)[0].split())) for rule in allowing
+            rule and needs_network(tuple(rule.command_pattern.partition(ANYTHING)[0].split())) for rule in allowing
         )
         if host_rules:
             problem = "cannot be applied to the hosts that a command contacts"
@@ -608,7 +616,7 @@ class _CommandPolicy:
         return not self._text.doubt and all(map(self._reads, self._text.commands))
 
     def _reads(self, command: SimpleCommand) -> bool:
-        # A workspace may also be in `/tmp`. A command that changes its files does not count as one that only reads.
+        # A workspace may be in `/tmp`. A command that changes the workspace's files does not count as one that reads.
         is_inner = any(is_inside(word, self._roots) for word in command.words if word)
         return is_reader(command.words) or (
             self._has_bubblewrap and changes_scratch_alone(command.words) and not is_inner
@@ -671,24 +679,25 @@ class _CommandPolicy:
 
     @cached_property
     def _must_be_asked(self) -> bool:
-        """True if the caller requests something that only an answer gives: the network, or files that git obeys."""
+        """True if the caller requests what only an answer can give: the network, or writing git's own settings."""
         return self._needs is Needs.NETWORK or (self._needs is Needs.WRITE and self._is_git_alone)
 
     def _writes_freely(self) -> bool:
         """Return True if no redirection writes to a path for which consent is needed."""
         may_edit = self._request.mode is ApprovalMode.AUTO_EDIT
         for redirection in (redirection for redirection in self._text.redirections if redirection.is_output):
-            path = self._paths.absolute(redirection.target, redirection.folder)
-            if path in STREAMS:
-                continue
-            if path is None or not self._has_bubblewrap:
-                return False
-            if not is_inside(path, self._roots):
-                is_free = contains(SCRATCH_NAME, path) and why_in_scratch(path) is None
-            else:
-                is_free = not self._is_plan and (may_edit or self._is_allowed_path(path, Access.WRITE))
-            if not is_free:
-                return False
+            for folder in (redirection.folder, *self._text.folders):
+                path = self._paths.absolute(redirection.target, folder)
+                if path in STREAMS:
+                    continue
+                if path is None or not self._has_bubblewrap:
+                    return False
+                if not is_inside(path, self._roots):
+                    is_free = contains(SCRATCH_NAME, path) and why_in_scratch(path) is None
+                else:
+                    is_free = not self._is_plan and (may_edit or self._is_allowed_path(path, Access.WRITE))
+                if not is_free:
+                    return False
         return True
 
     @cached_property
@@ -708,7 +717,7 @@ class _CommandPolicy:
 
     def _allowing_rule(self, command: SimpleCommand) -> Rule | None:
         is_of_workspace = self._paths.is_of_workspace(command)
-        return _rule_about(command, self._rules.allow, allows=True) if is_of_workspace else None
+        return rule_about(command, self._rules.allow, allows=True) if is_of_workspace else None
 
     @cached_property
     def _uses_git(self) -> bool:
@@ -789,122 +798,4 @@ def allowed_reading(rules: Rules, home: str) -> Iterator[str]:
             path = pattern.removesuffix("/**")
             path = home + path[1:] if path.startswith("~") else path[1:]
             if not set(path) & set("*?[\\") and os.path.lexists(path):
-                yield os.path.realpath(path)
-
-
-def _scope_of(command: SimpleCommand) -> str:
-    """Return the first words of the rule that would allow a simple command and similar ones; empty without such a rule.
-
-    If rules cannot allow most subcommands of a git command (`git worktree`), the rule names only one that reads.
-    """
-    scope = first_words(command.words)
-    if scope not in {f"git {name}" for name in _GIT_CHANGES_SETTINGS}:
-        return scope
-    subcommand = command.words[2] if len(command.words) > len(("git", "worktree")) else None
-    return f"{scope} {subcommand}" if is_reader(command.words) and re.fullmatch("[a-z-]+", subcommand or "") else scope
-
-
-def _rule_about(command: SimpleCommand, rules: Sequence[Rule], *, allows: bool = False) -> Rule | None:
-    """Return a rule about a simple command, or about a program that it runs.
-
-    For allow rules (`allows`), see through only the usual wrappers, such as `env`, and ignore a program's folder only
-    if it is a system folder.
-    """
-    # Quoted unknown words before a program that is allowed do not change which program this is.
-    is_shaped = allows and len(command.shapes) == len(command.words)
-    for shapes in programs_run_by(command.shapes if is_shaped else command.words, loosely=not allows):
-        words = tuple(word if word is not None and is_known(word) else None for word in shapes)
-        name = words[0] if words else None
-        if allows and name and " " in name:
-            continue  # a program in a folder called `pytest x`, for example, is not `pytest`
-        short = name and ((plain_name(name) or name) if allows else os.path.basename(name))
-        texts = {joined(words), joined((short, *words[1:]))}
-        if short == "git" and not allows:
-            texts.add(joined(("git", *without_git_options(words[1:]))))
-        for rule in rules:
-            if any(map(rule.fits_command, texts)):
-                return rule
-    return None
-
-
-def _rule_that_may_be_about(command: SimpleCommand, rules: Sequence[Rule], *, is_argument: bool = False) -> Rule | None:
-    """Return a rule that may apply to a simple command with unknown words, or to a command in its arguments.
-
-    A command that is itself in an argument (`is_argument`) may be mere text, so its own arguments run nothing.
-    """
-    runs_nothing = is_argument or is_reader(command.words)
-    for words in programs_run_by(with_input_of_xargs(command.shapes), loosely=True):
-        shapes = tuple(SEVERAL if word is None else word for word in words)
-        if not shapes:
-            continue
-        *_, name = re.split(f"[{ONE}{SEVERAL}]", shapes[0])  # an unknown folder may be part of the program's name
-        mark = SEVERAL if SEVERAL in shapes[0] else "" if is_known(shapes[0]) or "/" in name else ONE
-        readings = [(mark + os.path.basename(name), *shapes[1:])]
-        if readings[0][0] == "git" or (
-            may_fit("git", readings[0][:1], anywhere=False) and _GIT_OPTION.match("".join(shapes[1:2]))
-        ):
-            readings += (("git", *rest) for rest in _without_git_options(shapes[1:]))
-        literal = tuple(shape if is_known(shape) and " " not in shape else "" for shape in shapes)
-        literal_readings = [literal]
-        if "git" in literal[1:]:
-            literal_readings.append(_without_later_git_options(literal))
-            readings += [_without_later_git_options(readings[0])] if mark else []
-        for rule in rules:
-            pattern = _pattern(rule)
-            bare = pattern.removesuffix(" *")
-            patterns = (bare, pattern if ANYTHING in bare else f"{bare} *") if pattern else ()
-            # An unknown program may be one that runs another. So may any other, if its words name more than a program.
-            if any(may_fit(pattern, reading, anywhere=bool(mark)) for pattern in patterns for reading in readings) or (
-                " " in (beginning := bare.partition(ANYTHING)[0])
-                and not runs_nothing
-                and any(
-                    may_fit(pattern, reading, anywhere=True)
-                    for reading in literal_readings
-                    if beginning in joined(reading)
-                    for pattern in patterns
-                )
-            ):
-                return rule
-    # A program may run the text in one of its arguments.
-    texts = {text for word in command.shapes[1:] for text in (word, word.partition("=")[2]) if " " in text.strip()}
-    for text in texts if not runs_nothing else ():
-        inner = read_command(re.sub(f"[{ONE}{SEVERAL}]", "$_", text))
-        for inner_command in (*inner.commands, *inner.inner):
-            # In code of other languages, a name may contain spaces: `f("a b")`. In a message, it may be unknown.
-            if " " in (inner_command.name or ""):
-                continue
-            if (rule := _rule_about(inner_command, rules)) is not None:
-                return rule
-            rule = _rule_that_may_be_about(inner_command, rules, is_argument=True) if inner_command.name else None
-            if rule is not None:
-                return rule
-    return None
-
-
-def _without_git_options(shapes: tuple[str, ...]) -> Iterator[tuple[str, ...]]:
-    """Yield git's arguments from the subcommand on. Unknown words before them may also be a subcommand, or options."""
-    rest = without_git_options(shapes)
-    options = shapes[: len(shapes) - len(rest)]
-    is_clear = all(
-        is_known(word) or (SEVERAL not in word and (word[0] != "-" or "=" in word.partition(ONE)[0]))
-        for word in options
-    )
-    rest = (*(() if is_clear else (SEVERAL,)), *(word or "" for word in rest))
-    yield rest
-    if rest and rest[0][:1] == ONE:  # it may be an option, and the next word its value
-        yield from (rest[at:] for at in range(1, min(len(rest), MAX_PROGRAMS)))
-
-
-def _without_later_git_options(words: Sequence[str]) -> tuple[str, ...]:
-    """Return the words without the options after each `git`, which the program may run."""
-    kept, at = [*words[:1]], 1
-    while at < len(words):
-        kept.append(words[at])
-        at += 1
-        if kept[-1] == "git":
-            at = len(words) - len(without_git_options(tuple(words[at:])))
-    return (*kept,)
-
-
-def _pattern(rule: Rule) -> str:
-    return rule.specifier.pattern if isinstance(rule.specifier, CommandSpecifier) and rule.is_about_commands else ""
+                yield resolve_links(path)

@@ -2,23 +2,20 @@
 
 Nothing is expanded: a word whose value depends on an expansion is unknown. What an unknown word may stand for is kept
 in `SimpleCommand.shapes`. Options are interpreted only if another command may follow them, as with `env` and `sh -c`.
-
-The second half of the module checks whether bash reads a command as the grammar does. Some text that the grammar treats
-as plain is run by bash, such as a command in backticks in a here-document. Bash ends some constructs at a different
-place than the grammar does. Therefore every byte is checked. Each node must be of a listed kind and end where bash ends
-it. Outside of nested nodes, its text must contain nothing that bash evaluates.
 """
 
 from __future__ import annotations
 
 import re
 from collections import deque
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import chain, dropwhile, islice, pairwise, takewhile
 from os.path import basename, commonprefix, join
 from signal import Signals
 from typing import TYPE_CHECKING
+
+from tools.permissions.grammar_check import LOST_DASH, is_read_alike
 
 if TYPE_CHECKING:
     from tree_sitter import Node
@@ -27,9 +24,12 @@ if TYPE_CHECKING:
 MAX_CHARS = 16_384  # maximum characters to parse; parsing this many takes at most 0.1 s
 MAX_COMMANDS = 2_000
 MAX_PROGRAMS = 8  # maximum programs that run each other in a simple command, such as `env nice make`
+MAX_FOLDERS = 12  # maximum folders in which a command may work; if there are more, the others are unknown
+MAX_CHANGES = 30  # maximum `cd` commands to follow; after more, the current folder is unknown
 MAX_NESTED = 4  # maximum depth of nested command strings, such as `sh -c "sh -c '...'"`
 Words = tuple[str | None, ...]  # a word is `None` if its value is unknown
-# In the shape of a word: any text within this word (`"$x"`), or none, one or several words (`$x`)
+# Marks in the shape of a word: `ONE` stands for any text within the word (`"$x"`), `SEVERAL` for any number of words,
+# even none (`$x`)
 ONE, SEVERAL = "\0", "\1"
 
 # The option for a command string, such as `-lc` of a shell or `--command` of `su`
@@ -43,7 +43,11 @@ CONNECTIONS = ("/dev/tcp/", "/dev/udp/")  # in bash, a redirection to such a pat
 # Builtins that run text as code or change what a name means. The grammar does not show their effect
 _OPAQUE_BUILTINS = frozenset(("trap", "eval", "alias", "enable", "hash", "coproc", "compgen", "complete", "bind", "fc"))
 # Variables that affect which programs run or what they load, except PYTHONPATH, which is too common
-_SENSITIVE_VARIABLE = re.compile(r"PATH|BASH_ENV|ENV|IFS|PS4|LD_\w*|GIT_\w*|NODE_OPTIONS|PYTHON(?!PATH$)\w*")
+_SENSITIVE_VARIABLE = re.compile(
+    r"PATH|BASH_ENV|ENV|IFS|PS4|LD_\w*|GIT_\w*|NODE_OPTIONS|EDITOR|VISUAL|PYTHON(?!PATH$)\w*"
+)
+# Assignments that keep programs such as `git commit` from running an editor
+_NO_EDITOR = frozenset(("EDITOR=true", "EDITOR=:", "VISUAL=true", "VISUAL=:"))
 # Builtins that take variable names as arguments. Bash evaluates the index in such a name, and runs the command in
 # `a[$(command)]`
 _NAMING_BUILTINS = frozenset(("unset", "read", "mapfile", "readarray", "getopts"))
@@ -61,7 +65,7 @@ _DESCRIPTOR = re.compile(r"\d*-?")
 _NON_WORD_KINDS = frozenset(("variable_assignment", "file_redirect", "herestring_redirect", "heredoc_redirect"))
 _WILDCARD = re.compile(r"(?<!\\)[*?\[]")
 _HOME_OF_OTHERS = re.compile(r"~[^/]")  # another user's home, or the previous folder (`~-`)
-# An option of `xargs`, such as `-I{}`, which bash leaves as it is
+# An option of `xargs`, such as `-I{}`, in which bash does not expand the braces
 _PLACEHOLDER_OPTION = re.compile(r"-\w+\{\}", re.ASCII)
 _ESCAPED = re.compile(r"\\(.)", re.DOTALL)
 # The text from the first wildcard to the last one
@@ -70,21 +74,20 @@ _BRACES = re.compile(r"([\w./:@%+=-]*)\{([\w./:@%+=-]+(?:,[\w./:@%+=-]+)+)\}([\w
 _REPLACE_OPTION = re.compile(r"-[0rtx]*I(.*)", re.DOTALL)  # names the text that `xargs` replaces with its input
 _ESCAPED_IN_QUOTES = re.compile(r"\\([$`\"\\\n])")
 
-# Programs that run another program, named in their arguments. The values are options that take the next word as their
-# value
+# Programs that run the program named in their arguments, each with its options that take the next word as their value
 _WRAPPERS = {
     "env": "-u -C --unset --chdir", "timeout": "-s -k --signal --kill-after", "nice": "-n --adjustment",
     "nohup": "", "time": "-f -o", "stdbuf": "-i -o -e --input --output --error", "command": "", "exec": "-a",
     "builtin": "",
 }  # fmt: skip
-# The same for programs that `allow` rules do not see through, although other checks do
+# More such programs. Allow rules do not see through them, but other checks do
 _LOOSE_WRAPPERS = {
     "sudo": "-u -g -h -p -C -r -t -D -R -T", "doas": "-u -C",
     "xargs": "-I -n -P -L -d -a -s -E --max-args --max-procs --delimiter --arg-file --max-chars",
     "setsid": "", "ionice": "-c -n -p --class --classdata --pid", "chroot": "", "busybox": "", "watch": "-n",
     "flock": "-w -E",
 }  # fmt: skip
-# Their options without a value. After any other option, it is unclear which word is the program
+# The options of these programs that take no value. After any other option, it is unclear which word is the program
 _WRAPPER_FLAGS = {
     "env": "-i -0 -v --ignore-environment --null", "timeout": "-v --foreground --preserve-status --verbose",
     "nice": " ".join(f"-{digit}" for digit in range(10)), "time": "-p -v -a -q", "command": "-p -v -V", "exec": "-c -l",
@@ -92,11 +95,11 @@ _WRAPPER_FLAGS = {
     "xargs": "-0 -r -t -x --null --no-run-if-empty --verbose", "watch": "-b -c -d -e -g -t", "flock": "-n -s -x -u -o",
 }  # fmt: skip
 _CHDIR = re.compile(r"(?:-[0iv]*C|--chdir=?)(.*)", re.DOTALL)  # the option of `env` that changes the folder
-_OPERANDS = {"timeout": 1, "chroot": 1, "flock": 1}  # how many operands of its own the wrapper takes before the program
+_OPERANDS = {"timeout": 1, "chroot": 1, "flock": 1}  # how many operands come before the program
 _MAYBE_EMPTY = re.compile(rf"-\w+{ONE}+")  # an option whose attached value may be empty, as in `-f"$X"`
 _VARIABLE = re.compile(r"[A-Za-z_]\w*", re.ASCII)
 _SYSTEM_FOLDERS = ("", "/bin", "/usr/bin", "/usr/local/bin", "/sbin", "/usr/sbin")
-# The longest beginning of a line whose quotes are closed, without characters that may change how the rest is read
+# Matches the longest beginning of a line in which every quote is closed and no character changes how the rest is read
 _PLAIN_LINE = re.compile(r"""(?:[^'"\\$`#<(\[\n]|'[^']*'|"[^"\\$`]*")*""")
 _FIND_RUNS = frozenset(("-exec", "-execdir", "-ok", "-okdir"))
 # A program's name that cannot be the number or the signal that `timeout` takes as an operand or an option's value
@@ -109,7 +112,7 @@ _NO_OPERAND = re.compile(
 class SimpleCommand:
     source: str  # as written in the command
     words: Words  # the program's name and its arguments
-    # The current folder after earlier `cd` commands, relative to the working directory of the text; `None` if unknown
+    # The current folder if every earlier `cd` succeeded, relative to the working directory; `None` if unknown
     folder: str | None = ""
     known_words: tuple[str, ...] = ()  # like `words`, but an unknown word is replaced by its likely beginning and a NUL
     # Like `words`, but unknown parts are marked by `ONE` and `SEVERAL`, and simple braces are expanded (`{a,b}`)
@@ -139,8 +142,11 @@ class CommandText:
     commands: list[SimpleCommand] = field(default_factory=list[SimpleCommand])
     inner: list[SimpleCommand] = field(default_factory=list[SimpleCommand])  # commands in literal command strings
     redirections: list[Redirection] = field(default_factory=list[Redirection])
+    inner_redirections: list[Redirection] = field(default_factory=list[Redirection])  # those in literal command strings
     values: list[str] = field(default_factory=list[str])  # the literal values that the text assigns to variables
     source: str = ""  # the whole text, with spaces in place of output redirections
+    # If a `cd` may fail, be skipped or be in a subshell: every folder in which any command may work
+    folders: dict[str | None, None] = field(default_factory=dict[str | None, None])
     doubt: str = ""  # why the text was not fully understood, as a clause; else empty
     is_literal: bool = True  # whether the text contains no expansions, loops, branches or functions
     has_assignments: bool = False  # whether the text sets variables
@@ -154,19 +160,23 @@ def read_command(text: str) -> CommandText:
         return CommandText(doubt=f"it is longer than {MAX_CHARS:,} characters", source=text)
     reader = _Reader(text)
     result, chars_left = reader.result, MAX_CHARS
-    waiting = deque((command_string, 1) for command_string in reader.texts)
+    waiting = deque((*inner, reader.result.folders, 1) for inner in reader.texts)
     while waiting:
-        command_string, depth = waiting.popleft()
+        command_string, folder, folders, depth = waiting.popleft()
         chars_left -= len(command_string)
         if depth > MAX_NESTED or chars_left < 0:
             result.doubt = result.doubt or "its command strings are nested too deeply"
             break
-        reader = _Reader(command_string)
+        reader = _Reader(command_string, folder, folders)
         result.inner += reader.result.commands
+        result.inner_redirections += reader.result.redirections
+        result.folders |= reader.result.folders
+        result.is_literal = result.is_literal and reader.result.is_literal
+        result.has_background = result.has_background or reader.result.has_background
         result.may_run_more = result.may_run_more or reader.result.may_run_more
         if reader.result.doubt and not result.doubt:
             result.doubt = f"in a command string for a shell: {reader.result.doubt}"
-        waiting.extend((command_string, depth + 1) for command_string in reader.texts)
+        waiting.extend((*inner, reader.result.folders, depth + 1) for inner in reader.texts)
     return result
 
 
@@ -218,13 +228,12 @@ def programs_run_by(words: Words, *, loosely: bool) -> Iterator[Words]:
         name = basename(name) if loosely else plain_name(name)  # the workspace may contain a program called `env`
         if loosely and name == "find":
             waiting += islice(_programs_of_find(current), MAX_PROGRAMS + 1)
-        value_options = _WRAPPERS.get(name, _LOOSE_WRAPPERS.get(name) if loosely else None)
-        if value_options is None:
+        if name not in _WRAPPERS and not (loosely and name in _LOOSE_WRAPPERS):
             continue
-        at, is_clear = _skip_options(current, value_options.split(), _WRAPPER_FLAGS.get(name, "").split())
+        at, is_clear = _skip_options(current, name)
         operands_at = at
         at += _OPERANDS.get(name, 0)
-        # These programs take any word with an equals sign as an assignment, whatever its name.
+        # To these programs, any word with an equals sign is an assignment, even if no variable can have that name.
         while name in ("env", "sudo") and at < len(current) and "=" in (assignment := current[at] or ""):
             variable = assignment.partition("=")[0].removesuffix("+")
             is_clear = is_clear and _VARIABLE.fullmatch(variable) is not None
@@ -235,7 +244,7 @@ def programs_run_by(words: Words, *, loosely: bool) -> Iterator[Words]:
         is_clear = is_clear and not any(word is None or SEVERAL in word for word in current[:at])
         texts = [word or ONE for word in current]
         is_clear = is_clear and not (name == "env" and any(ONE in text for text in texts[:operands_at]))
-        # After an option that takes any value, an attached value that is empty makes the next word its value.
+        # If the value attached to an option turns out to be empty, the program takes the next word as the value.
         is_clear = is_clear and not (name in ("time", "exec") and any(map(_MAYBE_EMPTY.fullmatch, texts[:operands_at])))
         operands = "".join(texts[operands_at:at])
         if name == "timeout" and operands[:1] == ONE:  # it may be an option
@@ -251,21 +260,20 @@ def programs_run_by(words: Words, *, loosely: bool) -> Iterator[Words]:
 
 def _programs_of_find(words: Words) -> Iterator[Words]:
     """Yield the words after each option of `find` that runs a program, or that may be such an option."""
-    known = [word or ONE for word in words]
-    folders = dropwhile(lambda word: word in ("-H", "-L", "-P"), known[1:])
+    texts = [word or ONE for word in words]
+    folders = dropwhile(lambda word: word in ("-H", "-L", "-P"), texts[1:])
     starts = [*takewhile(lambda word: word[:1] not in ("-", "(", "!"), folders)] or ["."]
     # The path of each file that is found begins with the path of a folder to search in.
     start = commonprefix(starts)  # noqa: RUF071 - not a path, but what all paths of files begin with
-    start = "" if any(word.startswith(("-D", "-O", "-files0")) for word in known) else start
-    file = f"{start}{SEVERAL if '+' in known and not start else ONE}"
+    start = "" if any(word.startswith(("-D", "-O", "-files0")) for word in texts) else start
+    file = f"{start}{SEVERAL if '+' in texts and not start else ONE}"
     for at, word in enumerate(words):
-        program = [inner and inner.replace("{}", file) for inner in words[at + 1 :]]
-        if word is not None and SEVERAL in word:
-            yield (SEVERAL, *program)
-        elif word in _FIND_RUNS or (
-            word and ONE in word and any(name.startswith(word.partition(ONE)[0]) for name in _FIND_RUNS)
-        ):
-            yield (*program,)
+        is_split = word is not None and SEVERAL in word
+        beginning = word.partition(ONE)[0] if word and ONE in word else None
+        is_maybe_option = beginning is not None and any(name.startswith(beginning) for name in _FIND_RUNS)
+        if is_split or word in _FIND_RUNS or is_maybe_option:
+            program = (inner and inner.replace("{}", file) for inner in words[at + 1 :])
+            yield (*((SEVERAL,) if is_split else ()), *program)
 
 
 def folders_of_env(words: Words) -> Iterator[str | None]:
@@ -273,21 +281,23 @@ def folders_of_env(words: Words) -> Iterator[str | None]:
     for current in programs_run_by(words, loosely=False):
         if not current or plain_name(current[0] or "") != "env":
             continue
-        at, _ = _skip_options(current, _WRAPPERS["env"].split(), _WRAPPER_FLAGS["env"].split())
+        at, _ = _skip_options(current, "env")
         for word, next_word in pairwise((*current[1:at], None)):
             if word is not None and (option := _CHDIR.fullmatch(word)):
                 yield option[1] or next_word
 
 
-def _skip_options(words: Words, value_options: Sequence[str], flags: Sequence[str]) -> tuple[int, bool]:
+def _skip_options(words: Words, wrapper: str) -> tuple[int, bool]:
     """Return the position after a wrapper's options, read as `getopt` does, and whether all of them are known."""
+    value_options = (_WRAPPERS | _LOOSE_WRAPPERS)[wrapper].split()
+    flags = _WRAPPER_FLAGS.get(wrapper, "").split()
     at, is_known = 1, True
     while at < len(words) and (word := words[at]) is not None and word.startswith("-"):
         at += 1
         if word == "--":
             break
         takes_next_word = False
-        if word.startswith("--"):  # GNU programs also accept the beginning of a long option, which is not known here
+        if word.startswith("--"):  # GNU programs also accept abbreviated long options, which count as unknown
             option, equals, _ = word.partition("=")
             takes_next_word = option in value_options and not equals
             is_known = is_known and (option in value_options or word in flags)
@@ -301,15 +311,28 @@ def _skip_options(words: Words, value_options: Sequence[str], flags: Sequence[st
 
 
 class _Reader:
-    """Parses one text, but not the command strings in it."""
+    """Parses one text, but not the command strings in it.
 
-    def __init__(self, text: str) -> None:
+    `folder` and `folders` are the folders in which the text begins, as in `SimpleCommand` and `CommandText`.
+    """
+
+    def __init__(self, text: str, folder: str | None = "", folders: Iterable[str | None] = ()) -> None:
         import tree_sitter_bash  # noqa: PLC0415 - loaded by the first command
         from tree_sitter import Language, Parser  # noqa: PLC0415 - as above
 
         self.result = CommandText()
-        self.texts: list[str] = []  # command strings for shells, to be parsed later
-        self._folder: str | None = ""
+        # Command strings for shells, to be parsed later, each with the folder in which it begins
+        self.texts: list[tuple[str, str | None]] = []
+        self._folder = folder  # the current folder if every `cd` so far succeeded
+        self._folders = dict.fromkeys(folders or (folder,))  # every folder that may be current in any part of the text
+        self._used_folders = (
+            0  # how many of `_folders` matter to a command or redirection, because it follows their `cd`
+        )
+        self._changes = 0  # how many `cd` commands there are so far
+        self._is_certain = not folders  # whether every `cd` so far was certain (see `_change_folder`)
+        self._certain_ids: set[int] = set()  # the ids of commands that only `&&` joins to all others
+        self._has_shell = False  # whether a shell, which may run its input, is among the programs
+        self._has_loop = False  # whether there is a loop, or a function, which may also be called `cd`
         # Arguments after redirections, keyed by the id of the command's node; `None` stands for a `-` argument
         self._words_after_redirection: dict[int, list[Node | None]] = {}
         # The last value assigned to each variable, empty if not literal. At run time, the value may be different
@@ -319,20 +342,30 @@ class _Reader:
         if root.has_error:
             self._doubt("it could not be parsed as a bash command")
         self.result.may_run_more = not is_read_alike(root, bytes(self._source))
-        bodies: list[str] = []
+        waiting = root.named_children if root.named_child_count == 1 else []
+        while waiting:
+            node = waiting.pop()
+            # The grammar puts what follows a here-document's delimiter, such as `|| make`, into the redirection.
+            is_chain = {"||", "heredoc_redirect"}.isdisjoint(child.type for child in node.children)
+            if node.type in ("list", "redirected_statement") and is_chain:
+                waiting += node.children
+            self._certain_ids.add(node.id)
+        bodies: list[tuple[str, str | None]] = []
         waiting = [root]
         while waiting:
             node = waiting.pop()
             self._visit(node, bodies)
             waiting += reversed(node.children)
-        if any(command.program in SHELLS for command in self.result.commands):
+        if self._has_shell:
             self.texts += bodies
+        used_folders = self._folders if self._has_loop else islice(self._folders, self._used_folders)
+        self.result.folders = {} if self._is_certain else dict.fromkeys(used_folders)
         self.result.source = self._source.decode("utf-8", "surrogatepass")
 
     def _doubt(self, reason: str) -> None:
         self.result.doubt = self.result.doubt or reason
 
-    def _visit(self, node: Node, bodies: list[str]) -> None:
+    def _visit(self, node: Node, bodies: list[tuple[str, str | None]]) -> None:
         result = self.result
         match node.type:
             case "command" | "declaration_command" | "unset_command" | "test_command":
@@ -340,7 +373,8 @@ class _Reader:
             case "variable_assignment":
                 result.has_assignments = True
                 name, value = node.child_by_field_name("name"), node.child_by_field_name("value")
-                self._doubt_if_sensitive("" if name is None else _source(name).partition("[")[0])
+                if _source(node) not in _NO_EDITOR:
+                    self._doubt_if_sensitive("" if name is None else _source(name).partition("[")[0])
                 text = "" if value is None else literal(value)
                 result.values += filter(None, [text])
                 self._values[_source(node).partition("=")[0]] = text or ""
@@ -352,17 +386,19 @@ class _Reader:
             case "file_redirect":
                 self._visit_redirection(node)
             case "heredoc_body":
-                bodies.append(_source(node))
+                bodies.append((_source(node), self._folder))
             case "herestring_redirect":
-                bodies.append(literal(node.children[-1]) or "")
+                bodies.append((literal(node.children[-1]) or "", self._folder))
             case "&":
                 result.has_background = True
             case "for_statement" | "case_statement" | "function_definition" | "while_statement" | "if_statement":
                 result.is_literal = False
+                self._has_loop = self._has_loop or node.type not in ("case_statement", "if_statement")
                 variable = node.child_by_field_name("variable")
                 self._doubt_if_sensitive("" if variable is None else _source(variable))
             case "arithmetic_expansion" | "subscript" | "array" | "c_style_for_statement":
                 result.is_literal = False
+                self._has_loop = self._has_loop or node.type == "c_style_for_statement"
             case _:
                 pass
 
@@ -383,6 +419,7 @@ class _Reader:
             # Blank the source only up to the target, because words after the target are arguments of the command.
             end = node.end_byte if target is None else target.end_byte
             self._source[node.start_byte : end] = b" " * (end - node.start_byte)
+        self._used_folders = len(self._folders)
         keeps = operator[0] == "<" or operator.endswith(">>")
         self.result.redirections.append(Redirection(is_output, keeps, path, self._folder))
         self.result.is_literal = self.result.is_literal and path is not None
@@ -412,7 +449,6 @@ class _Reader:
         words = tuple("-" if child is None else literal(child) for child in children)
         known_words = tuple("-" if child is None else self._known_beginning(child) for child in children)
         self.result.is_literal = self.result.is_literal and None not in words
-        name = words[0] if words else ""
         if is_declaration:
             for child in filter(None, children[1:]):
                 if child.type not in ("variable_assignment", "variable_name"):
@@ -422,12 +458,14 @@ class _Reader:
                         self.result.may_run_more = True
         shapes = tuple(shape for child in children for shape in _shapes(child))
         self.result.commands.append(SimpleCommand(_source(node), words, self._folder, known_words, shapes))
-        if name in ("cd", "pushd"):
-            target = words[1] if len(words) == 2 else None
-            # These variables decide to which folder `cd` changes, and so does an option.
+        self._used_folders = len(self._folders)
+        *_, program_words = programs_run_by(words, loosely=False)  # also `cd` after `command` or `builtin`
+        if program_words[:1] in (("cd",), ("pushd",)):
+            target = program_words[1] if len(program_words) == 2 else None
+            # CDPATH, HOME and options can change where `cd` goes.
             if b"CDPATH" in self._source or (target and target[0] in ("~-+" if b"HOME" in self._source else "-+")):
                 target = None
-            self._folder = None if target is None or self._folder is None else join(self._folder, target)
+            self._change_folder(target, is_certain=node.id in self._certain_ids and program_words == words)
         readings = dict.fromkeys((with_input_of_xargs(shapes), known_words))
         for program_words in chain.from_iterable(programs_run_by(reading, loosely=True) for reading in readings):
             texts = tuple(word or SEVERAL for word in program_words)
@@ -438,6 +476,18 @@ class _Reader:
             for at in shells[:MAX_PROGRAMS]:
                 self._check_program(basename(texts[at]), texts[at:])
             self.result.may_run_more = self.result.may_run_more or len(shells) > MAX_PROGRAMS
+
+    def _change_folder(self, target: str | None, *, is_certain: bool) -> None:
+        """Follow a `cd`. It is certain if nothing after it runs unless it succeeds."""
+        self._changes += 1
+        # A repeated `cd` to a relative path may lead to any folder.
+        if self._changes > MAX_CHANGES or (self._has_loop and target and target[0] not in "/~"):
+            target = None
+        self._is_certain = self._is_certain and is_certain and target is not None and not self._has_loop
+        for start in (self._folder,) if self._is_certain else tuple(self._folders):
+            folder = _folder_after(start, target)
+            self._folders[folder if len(self._folders) < MAX_FOLDERS else None] = None
+        self._folder = _folder_after(self._folder, target)
 
     def _collect_words_after_redirection(self, node: Node) -> None:
         """Remember the arguments after a redirection, because the grammar makes them part of the redirection."""
@@ -481,10 +531,12 @@ class _Reader:
         """Check the words of a shell builtin, or of a program that runs a command string."""
         if name in _OPAQUE_BUILTINS:
             self._doubt(f"'{name}' runs text as code or changes the meaning of names")
+        self._has_shell = self._has_shell or name in SHELLS
         text, arguments = "", words[1:]
         if name in SHELLS or name in _COMMAND_STRING_PROGRAMS:
             text = next(islice(dropwhile(lambda word: not _COMMAND_STRING_OPTION.fullmatch(word), words), 1, 2), "")
-            self.texts += [text] if text and is_known(text) and text not in self.texts else []
+            inner = text, self._folder
+            self.texts += [inner] if text and is_known(text) and inner not in self.texts else []
         # Whether the program may run something that its arguments do not show
         if text:
             runs_more = not is_known(text) or text[0] == "-"
@@ -513,17 +565,27 @@ class _Reader:
                 for word, next_word in pairwise((*arguments, ""))
             )
         elif name == "watch":  # passes its arguments to a shell as one text
-            value_options, flags = _LOOSE_WRAPPERS[name].split(), _WRAPPER_FLAGS[name].split()
-            runs_more = not all(map(is_known, words[_skip_options(words, value_options, flags)[0] :]))
+            runs_more = not all(map(is_known, words[_skip_options(words, name)[0] :]))
         else:
-            runs_more = name == "let"
+            runs_more = name == "let" or name in _OPAQUE_BUILTINS
         self.result.may_run_more = self.result.may_run_more or runs_more
         for word in arguments if name in _NAMING_BUILTINS or (name == "printf" and "-v" in words) else ():
             self._doubt_if_sensitive(word)
 
 
+def _folder_after(folder: str | None, target: str | None) -> str | None:
+    """Return the current folder after a `cd` from a folder to a target."""
+    if folder is None or target is None:
+        return None
+    return target if target.startswith("~") else join(folder, target)
+
+
 def _source(node: Node) -> str:
     return (node.text or b"").decode("utf-8", "surrogateescape")
+
+
+def _unescaped(text: str, escape: re.Pattern[str]) -> str:
+    return escape.sub(lambda match: match[1].strip("\n"), text)  # bash removes an escaped newline
 
 
 def literal(node: Node) -> str | None:
@@ -535,7 +597,7 @@ def literal(node: Node) -> str | None:
                 return source
             if _WILDCARD.search(source) or _HOME_OF_OTHERS.match(source):
                 return None
-            return _ESCAPED.sub(lambda match: match[1].strip("\n"), source)
+            return _unescaped(source, _ESCAPED)
         case "raw_string":
             return source[1:-1]
         case "ansi_c_string":
@@ -543,7 +605,7 @@ def literal(node: Node) -> str | None:
         case "string":
             if any(child.type not in ('"', "string_content") for child in node.children):
                 return None
-            return _ESCAPED_IN_QUOTES.sub(lambda match: match[1].strip("\n"), source[1:-1])
+            return _unescaped(source[1:-1], _ESCAPED_IN_QUOTES)
         case "concatenation" | "command_name":
             if source == "{}" or _PLACEHOLDER_OPTION.fullmatch(source):
                 return source
@@ -577,11 +639,11 @@ def _shape(node: Node) -> str:
         ):
             return "".join(map(_shape, node.children))
         case "string_content":
-            return _ESCAPED_IN_QUOTES.sub(lambda match: match[1].strip("\n"), source)
+            return _unescaped(source, _ESCAPED_IN_QUOTES)
         case "word" if not source.startswith("~"):
-            # Words with a common beginning or end count as one: few rules name two of them in sequence.
+            # The files that match `a*` or `*z` count as one word, because few rules name two such files in sequence.
             text = _WILDCARDS.sub(SEVERAL if _WILDCARDS.fullmatch(source) else ONE, source)
-            return _ESCAPED.sub(lambda match: match[1].strip("\n"), text)
+            return _unescaped(text, _ESCAPED)
         case "word" if "\\" in source:
             return SEVERAL
         case "word" | "ansi_c_string" | "translated_string" | "process_substitution" | "arithmetic_expansion":
@@ -591,7 +653,7 @@ def _shape(node: Node) -> str:
 
 
 def with_input_of_xargs(shapes: tuple[str, ...]) -> tuple[str, ...]:
-    """Return the words of a command, with those that `xargs` adds at the end, or puts in place of `{}`."""
+    """Return the words of a command, including those that `xargs` adds at the end or puts in place of a placeholder."""
     at = next((at for at, word in enumerate(shapes) if basename(word) == "xargs"), None)
     if at is None:
         return shapes
@@ -643,212 +705,3 @@ def may_fit(pattern: str, shapes: Sequence[str], *, anywhere: bool) -> bool:
             if anywhere and character in (" ", SEVERAL):
                 states = with_stars(states | 1)
     return bool(states & end)
-
-
-_ESCAPED_BYTE = rb"\\[^\0-\x1f]"
-_DOLLAR = rb"\$(?![\w({\[@*#?$!\\`\0-])"  # a literal dollar sign
-_WORD = re.compile(rb"(?:[^\0- \x7f\\'\"`$<>|&;()]|%s)+" % _ESCAPED_BYTE)
-_PATTERN = re.compile(rb"(?:[^\0- \x7f\\'\"`$<>&;]|%s|%s)+" % (_ESCAPED_BYTE, _DOLLAR))
-_NAME = rb"(?:\w+|[@*])(?:\[(?:\d+|[@*])\])?"
-_OPERAND = rb"(?:[^\\'\"`${}<>]|\\[\w/.*? :+,-]|\"[^\\'\"`${}<>\0]*\")*"
-_HEREDOC = re.compile(rb"(?:[^\\`$]|\\.|%s)*" % _DOLLAR, re.DOTALL)
-# For each kind of text node, the pattern for text that bash reads as the grammar does. A NUL stands for a nested node
-_TEXT_PATTERNS: Mapping[str, re.Pattern[bytes]] = {
-    **dict.fromkeys(("word", "number", "test_operator"), _WORD),
-    "file_descriptor": re.compile(rb"\d+"),
-    **dict.fromkeys(("extglob_pattern", "regex"), _PATTERN),
-    "variable_name": re.compile(rb"\w+"),
-    "special_variable_name": re.compile(rb"[@*#?$!_0-]"),
-    "comment": re.compile(rb"#[^\n]*"),
-    "raw_string": re.compile(rb"'[^']*'"),
-    "ansi_c_string": re.compile(rb"\$'(?:[^'\\]|\\[^'])*'"),
-    "string": re.compile(rb"\"(?:[^\"\\`$]|\\.|%s)*\"" % _DOLLAR, re.DOTALL),
-    "simple_expansion": re.compile(rb"\$(?:[ \t]*\w+|[@*#?$!-])"),
-    "brace_expression": re.compile(rb"\{-?\w+\.\.-?\w+\}"),
-    "expansion": re.compile(
-        rb"\$\{(?:#?%(name)s|[#?$!-]|!\w+\[[@*]\]|%(name)s(?::? ?-?\d+(?::-?\d+)?"
-        rb"|(?::?[-=?+]|##?|%%%%?|/[/#%%]?|\^\^?|,,?)%(operand)s))\}" % {b"name": _NAME, b"operand": _OPERAND}
-    ),
-}
-_NESTED_KINDS = frozenset((
-    "simple_expansion", "expansion", "command_substitution", "process_substitution", "arithmetic_expansion",
-))  # fmt: skip
-_LINE_KINDS = frozenset((
-    "command", "command_name", "declaration_command", "unset_command", "variable_assignment", "variable_assignments",
-    "file_redirect", "herestring_redirect", "redirected_statement",
-))  # fmt: skip
-_MULTILINE_KINDS = frozenset((
-    "program", "list", "pipeline", "subshell", "compound_statement", "if_statement", "elif_clause", "else_clause",
-    "while_statement", "for_statement", "do_group", "case_statement", "case_item", "function_definition",
-    "negated_command", "command_substitution", "process_substitution", "test_command", "unary_expression",
-    "binary_expression", "parenthesized_expression", "heredoc_redirect",
-))  # fmt: skip
-# What may be between nodes. Bash removes an escaped newline, so escaped newlines alone do not separate words
-_LINE_GAP = re.compile(rb"(?!(?:\\\n)+\Z)(?:[ \t]|\\\n)*")
-LOST_DASH = b" - "  # a `-` argument before a redirection, for which the grammar has no node
-_MULTILINE_GAP = re.compile(rb"(?!(?:\\\n)+\Z)(?:[ \t\n]|\\\n)*")
-_BEFORE_A_WORD = b" \t\n;&|()<>"
-# The bytes that may be directly before or after a keyword; empty at the start or the end of the text
-_KEYWORD_NEIGHBOURS = {b"", b"`", *(bytes((byte,)) for byte in _BEFORE_A_WORD)}
-_KEYWORDS = ("!", "{", "}", "[[", "]]")
-_DELIMITER = re.compile(rb"(['\"]?)([\w.-]+)\1")
-_FORBIDDEN_AFTER_DELIMITER = re.compile(rb"<<|\$\(|`|\\\Z")
-_RESERVED = frozenset(b"if then elif else fi do done case esac while until for select function { } ! [[ coproc".split())
-_ASSIGNMENT_WORD = re.compile(rb"[A-Za-z_]\w*(\[.*\])?\+?=.*", re.DOTALL)  # an assignment, which is not a command name
-_TEST_OPERATORS = frozenset(("[", "]", "=", "==", "!=", "!", "-a", "-o"))
-_EVALUATING = re.compile(rb"-(?:eq|ne|lt|le|gt|ge)")
-_NUMBER = re.compile(rb"-?\d+|\$[#?$!]|\"\$[#?]\"|\$\{#\w+\}")
-
-
-def is_read_alike(root: Node, source: bytes) -> bool:
-    """Return True if bash finds the same commands in `source` as the grammar does, and evaluates nothing else."""
-    waiting = [root]
-    while waiting:
-        node = waiting.pop()
-        kind, text = node.type, source[node.start_byte : node.end_byte]
-        if not node.is_named:
-            is_keyword = kind.isalpha() or kind in _KEYWORDS
-            if text.strip(b" \t") != kind.encode() or (kind == "$" and _byte_after(node, source).strip(b" \t\n;|&)")):
-                return False
-            neighbours = {source[node.start_byte - 1 : node.start_byte], _byte_after(node, source)}
-            if is_keyword and not neighbours <= _KEYWORD_NEIGHBOURS:
-                return False
-            continue
-        if kind in _TEXT_PATTERNS:
-            inner = [*_nested_nodes(node)]
-            # In bash, a `#` begins a comment only at the start of a word.
-            begins = text[:1] == b"#" and kind != "special_variable_name"
-            is_comment = node.start_byte == 0 or source[node.start_byte - 1] in _BEFORE_A_WORD
-            # In bash, digits right before a redirection are a file descriptor.
-            is_descriptor = text.isdigit() and kind != "file_descriptor" and _byte_after(node, source) in (b"<", b">")
-            if (
-                not _TEXT_PATTERNS[kind].fullmatch(_with_nodes_blanked(inner, node.start_byte, node.end_byte, source))
-                or (begins and is_comment is not (kind == "comment"))
-                or is_descriptor
-            ):
-                return False
-            waiting += inner
-        elif kind == "heredoc_redirect":
-            inner = _heredoc_nodes(node, source)
-            if inner is None:
-                return False
-            waiting += inner
-        elif (
-            (kind != "concatenation" and kind not in _LINE_KINDS and kind not in _MULTILINE_KINDS)
-            or not all(_gaps_fit(node, source))
-            or not _is_usual(node, text)
-        ):
-            return False
-        else:
-            waiting += node.children
-    return True
-
-
-def _nested_nodes(node: Node) -> Iterator[Node]:
-    """Yield the outermost expansions and substitutions in a node."""
-    waiting = [*reversed(node.children)]
-    while waiting:
-        child = waiting.pop()
-        if child.type in _NESTED_KINDS:
-            yield child
-        else:
-            waiting += reversed(child.children)
-
-
-def _with_nodes_blanked(inner: list[Node], start: int, end: int, source: bytes) -> bytes:
-    """Return the text between two positions, with a NUL in place of each node of `inner`."""
-    ends = [start, *(node.end_byte for node in inner)]
-    starts = [*(node.start_byte for node in inner), end]
-    return b"\0".join(source[first:last] for first, last in zip(ends, starts, strict=True))
-
-
-def _gaps_fit(node: Node, source: bytes) -> Iterator[bool]:
-    """Yield, for each gap between child nodes, whether bash separates or joins the nodes there as the grammar does."""
-    children, kind = node.children, node.type
-    separator = _LINE_GAP if kind in _LINE_KINDS else _MULTILINE_GAP
-    yield bool(children) or kind == "program"
-    if children and kind != "program":
-        yield (children[0].start_byte, children[-1].end_byte) == (node.start_byte, node.end_byte)
-    elif children:
-        yield separator.fullmatch(source[: children[0].start_byte]) is not None
-        yield separator.fullmatch(source[children[-1].end_byte :]) is not None
-    for left, right in pairwise(children):
-        gap = source[left.end_byte : right.start_byte]
-        gap = b" " if gap == LOST_DASH and "redirect" in right.type else gap
-        yield not gap if kind == "concatenation" else separator.fullmatch(gap) is not None
-        if kind in ("command", "declaration_command", "unset_command"):
-            yield bool(gap) or "redirect" in left.type + right.type
-        elif kind == "file_redirect" and left.is_named and right.is_named:
-            yield bool(gap)
-
-
-def _byte_after(node: Node, source: bytes) -> bytes:
-    return source[node.end_byte : node.end_byte + 1]
-
-
-def _heredoc_nodes(node: Node, source: bytes) -> list[Node] | None:
-    """Return the nodes in a here-document and on its first line, or `None` if it is unclear where bash ends it."""
-    parts = {child.type: child for child in node.children}
-    begin, end, body = (parts.get(f"heredoc_{part}") for part in ("start", "end", "body"))
-    delimiter = _DELIMITER.fullmatch(begin.text or b"") if begin is not None else None
-    if begin is None or end is None or body is None or delimiter is None:
-        return None
-    first = source.find(b"\n", begin.end_byte) + 1
-    if not first or _FORBIDDEN_AFTER_DELIMITER.search(source[begin.end_byte : first - 1]):
-        return None
-    indent = rb"\t*" if "<<-" in parts else b""
-    last = re.compile(rb"^%s%s$" % (indent, re.escape(delimiter[2])), re.MULTILINE).search(source, first)
-    if last is None or last.end() != end.end_byte:
-        return None
-    beside = [child for child in node.children if begin.end_byte <= child.start_byte < first]
-    if _with_nodes_blanked(beside, begin.end_byte, first - 1, source).strip(b" \t\0"):
-        return None
-    if delimiter[1]:
-        return beside
-    inner = [*_nested_nodes(body)]
-    text = _with_nodes_blanked(inner, first, last.start(), source)
-    if not _HEREDOC.fullmatch(text) or text.endswith(b"\\\n") or any(b"<<" in (child.text or b"") for child in inner):
-        return None
-    return [*beside, *inner]
-
-
-def _is_usual(node: Node, text: bytes) -> bool:
-    """Return True if bash reads a node as the grammar does, provided that this is true of the node's children."""
-    match node.type:
-        case "command":
-            return node.children[0].text != b"time" or not any(child.text in _RESERVED for child in node.children)
-        case "command_name":
-            return text not in _RESERVED and not _ASSIGNMENT_WORD.fullmatch(text)
-        case "redirected_statement":  # the command, if any, must precede the redirection
-            first = node.children[0]
-            return not first.type.endswith("_redirect") or len(node.children) == 1 == sum(
-                child.is_named and child.type != "file_descriptor" for child in first.children
-            )
-        case "test_command":
-            # Bash must take the operands of the test literally.
-            width = len(node.children[0].type)
-            if text[width : width + 1] not in (b" ", b"\t") or text[-width - 1 : -width] not in (b" ", b"\t"):
-                return False
-            # In bash, `[` is an ordinary command, so `<`, `&&` and newlines do not belong to its test.
-            waiting, is_command = [*node.children], width == 1
-            if is_command and b"\n" in text:
-                return False
-            while waiting:
-                part = waiting.pop()
-                if part.type.endswith("_expression"):
-                    waiting += part.children
-                    names = [child.text or b"" for child in part.children if child.type == "test_operator"]
-                    operands = [child.text or b"" for child in part.children if child.type != "test_operator"]
-                    if {b"-v", b"-R"} & {*names} and not all(map(_TEXT_PATTERNS["variable_name"].fullmatch, operands)):
-                        return False
-                    is_evaluated = not is_command and any(map(_EVALUATING.fullmatch, names))
-                    if is_evaluated and not all(map(_NUMBER.fullmatch, operands)):
-                        return False
-                elif not part.is_named and is_command and part.type not in _TEST_OPERATORS:
-                    return False
-            return True
-        case "command_substitution" if "`" in node.children[0].type:
-            # Bash ends a backtick substitution at the very next backtick.
-            return text.count(b"`") <= 2 and b"\\" not in text and b"<<" not in text
-        case _:
-            return not text.startswith((b"((", b"$(("))  # these begin an arithmetic evaluation

@@ -212,7 +212,7 @@ def work_trees_above(path: str) -> Iterator[str]:
 
 
 def paths_named_by_settings(work_tree: str, root: str) -> Iterator[str]:
-    """Yield the paths in `root` from which git runs hooks or takes settings in a work tree, by its settings. Blocking.
+    """Yield the paths in `root` that git's settings for a work tree name as hooks or as further settings. Blocking.
 
     These are the folders in `core.hooksPath` and the included files, whether or not they exist. If `root` itself is a
     hooks folder, only existing files in it that have the name of a hook count. `work_tree` may also be another folder,
@@ -348,9 +348,10 @@ def runs_programs(top: str) -> bool:
             return True  # a split index, part of which is in another file
         if any(not name.endswith(".sample") for name in os.listdir(os.path.join(own, "hooks"))):
             return True
-    except OSError:
-        if not os.path.isdir(own):
-            return True  # a worktree or a submodule, whose settings are elsewhere
+    except OSError as error:
+        # Without a folder, this is a worktree or a submodule, whose settings are elsewhere.
+        if not isinstance(error, FileNotFoundError) or not os.path.isdir(own):
+            return True
     for name in ("index", *SETTINGS_FILES):
         try:
             with open_regular(os.path.join(own, name), through_links=True) as file:

@@ -140,7 +140,7 @@ class _Place(NamedTuple):
     depth: int = -1  # levels of subfolders to scan; all if negative
 
 
-class _FolderRules(NamedTuple):
+class _ScannedFolder(NamedTuple):
     """The results of the last scan of one folder."""
 
     place: _Place
@@ -222,8 +222,8 @@ def _patterns(rules: Rules, roots: tuple[str, ...]) -> tuple[_Pattern, ...]:
                 text = text[1:]
             is_of_name = _NAME_PATTERN.fullmatch(text) is not None
             names = tuple(text.strip("/").split("/"))
-            # For a rule about a name, only the last component of a path is tested. For other rules, the whole path
-            # below one of the base folders is tested.
+            # For a rule about a name, only the last component of a path is tested. For any other rule, the whole path
+            # relative to a base folder is tested.
             bases = roots if specifier.base is None else (specifier.base,)
             bases = () if is_of_name and "/" not in text.rstrip("/").replace("**/", "") else bases
             leads = (parse_rules(os.fsencode("\n/" + "/".join(names[:end]))) for end in range(1, len(names)))
@@ -299,7 +299,7 @@ class _Walk:
 
     def __init__(
         self,
-        folders: StampedCache[_FolderRules],
+        folders: StampedCache[_ScannedFolder],
         patterns: Iterable[_Pattern],
         top: str,
         roots: Collection[str],
@@ -363,7 +363,7 @@ class _Walk:
         bits = self._patterns.bits | (_IGNORED if start.scope is not None and scan.ignore_files else 0)
         scan.problems.extend((bit, problem) for bit in _COVERED_BITS if bit & bits)
 
-    def _scan_folder(self, place: _Place, scan: _Scan) -> _FolderRules:
+    def _scan_folder(self, place: _Place, scan: _Scan) -> _ScannedFolder:
         start_time, stamp = time.time_ns(), stamp_of(place.path)
         with os.scandir(place.path) as dir_entries:
             entries = {entry.name: entry for entry in islice(dir_entries, scan.entries_left + 1)}
@@ -401,7 +401,7 @@ class _Walk:
         )
         symlink_paths = [(self._name_of(entry.path), entry.path) for entry in entries.values() if entry.is_symlink()]
         links = ((*paths, leads) for paths in symlink_paths if (leads := self._patterns.leading(paths[0])))
-        folder = _FolderRules(
+        folder = _ScannedFolder(
             place, ignore_files, hidden_entries, tuple(subfolders), tuple(links), len(entries), is_repository
         )
         if is_known:
@@ -459,7 +459,7 @@ class _RuleTree:
     """Scans one workspace for one set of rules."""
 
     def __init__(
-        self, workspace: Workspace, patterns: tuple[_Pattern, ...], folders: StampedCache[_FolderRules]
+        self, workspace: Workspace, patterns: tuple[_Pattern, ...], folders: StampedCache[_ScannedFolder]
     ) -> None:
         self.roots = workspace.roots
         self._ignore_roots = {root: workspace.ignore_root(root) for root in self.roots}
@@ -540,7 +540,7 @@ class _RuleTree:
             walk.go(scan, _Place(real, None, 0, depth=depth))
 
     def hides_any(self, hidden_files: HiddenFiles, top: str, names: Collection[str]) -> bool:
-        """Return True if a rule or agent-ignore file hides any of these paths below `top`, even one that is missing."""
+        """Return True if a rule or agent-ignore file hides any of these paths under `top`, even a missing one."""
         reading = [pattern for pattern in self._patterns if pattern.bit & _READ_BITS]
         hidden_paths = {file.path for file in hidden_files.unreadable}
         if is_inside(top, hidden_paths) or any(p.rule.fits_path((top,), self.roots) for p in reading):
@@ -591,7 +591,7 @@ class HiddenFileScanner:
     """Runs the scans for all of the server's commands, and caches unchanged folders."""
 
     def __init__(self) -> None:
-        self._folders = StampedCache[_FolderRules](MAX_CACHED_FOLDERS)
+        self._folders = StampedCache[_ScannedFolder](MAX_CACHED_FOLDERS)
         self._trees: dict[Hashable, _RuleTree] = {}
         self._lock = threading.Lock()
 

@@ -115,7 +115,7 @@ _NETWORK = _by_program({
     "terraform": r"(init|get)\b.*",
     "playwright": r"install\b.*",
 })  # fmt: skip
-# How package managers run a package's program, which needs the network only if it is not installed
+# How package managers run a package's program, which needs the network only if the package is not installed
 _RUNS_PACKAGE = re.compile(
     r"(?:npx|bunx|(?:npm|pnpm|bun) exec(?: --)?) ([A-Za-z0-9_][\w.-]*)(?: .*)?", re.DOTALL | re.ASCII
 )
@@ -193,7 +193,7 @@ def searches_folders(command: SimpleCommand) -> bool:
 
 
 def may_search_own_folder(command: SimpleCommand) -> bool:
-    """Return True if a search may have no path among its words, so that it searches the folder in which it runs."""
+    """Return True if the words of a search may include no path. It then searches the folder in which it runs."""
     arguments = command.words[1:]
     options = [word or "" for word in arguments if word is None or word.startswith("-")]
     if command.program != "rg":
@@ -202,7 +202,7 @@ def may_search_own_folder(command: SimpleCommand) -> bool:
 
 
 def compares_folders(command: SimpleCommand) -> bool:
-    """Return True if a command is `diff` or `git diff`, so that it may read the files in folders that it names."""
+    """Return True if a command is `diff` or `git diff`, which may read all files in the folders that it names."""
     is_git_diff = command.program == "git" and without_git_options(command.words[1:])[:1] == ("diff",)
     return command.program == "diff" or is_git_diff
 

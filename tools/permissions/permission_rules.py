@@ -137,7 +137,7 @@ def path_specifier(text: str, home: str, *, forbids: bool) -> PathSpecifier:
         raise MalformedRuleError(
             "its pattern is not understood; use the syntax of .gitignore, with only letters and digits in brackets"
         )
-    # Allow rules do not follow symlinks below the folder that the pattern is relative to, because commands can create
+    # Allow rules do not follow symlinks in the folder that the pattern is relative to, because commands can create
     # symlinks there.
     names = escaped_pattern.strip("/").split("/") if forbids and "/" in pattern.rstrip("/") else ()
     begins = takewhile(lambda name: not _WILDCARD.search(_ESCAPED.sub("", name)), names)
@@ -220,6 +220,11 @@ class Rule:
     @property
     def is_about_commands(self) -> bool:
         return tool_names.SHELL in self.tools or self.name == ANYTHING
+
+    @property
+    def command_pattern(self) -> str:
+        """The pattern of a rule about commands; empty for any other rule, and for one without a specifier."""
+        return self.specifier.pattern if isinstance(self.specifier, CommandSpecifier) and self.is_about_commands else ""
 
     def governs(self, access: Access) -> bool:
         """Return True if the rule also applies to this kind of access by a shell command."""
@@ -348,8 +353,8 @@ def read_rules(
     to the tool that it names, or to every tool if it names none. This way, a typo never allows what was meant to be
     denied.
 
-    `lists` are keyed by setting, and `canonical` is as in `parse_rule`. `flags` maps a setting to what warnings name in
-    its place, such as the command line option that has replaced a list.
+    `lists` are keyed by setting, and `canonical` is as in `parse_rule`. `flags` maps a setting to the name that
+    warnings use in its place, such as that of the command line option that has replaced the list.
     """
     rules_by_verdict: dict[Verdict, list[Rule]] = {verdict: [] for verdict in Verdict}
     core: list[Rule] = []

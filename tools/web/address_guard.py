@@ -127,8 +127,8 @@ def parse_url(text: str) -> UrlTarget:
 
 
 # IANA's special-purpose, multicast and reserved addresses. They are listed here, because the list in `ipaddress`
-# depends on the version of Python. One more address only looks public: in Azure, each virtual machine reaches
-# its host at 168.63.129.16.
+# depends on the version of Python. 168.63.129.16 is not one of them, but is no public server: in Azure, each
+# virtual machine reaches its host at this address.
 _V4_CLOSED = tuple(
     IPv4Network(text)
     for text in (

@@ -151,7 +151,7 @@ async def _read_body(
                     return Truncation.SIZE
                 if len(body) > max(rules.free_bytes, unpacker.consumed * rules.max_ratio):
                     return Truncation.RATIO
-                # A small piece can decompress to a lot of data, or to nothing after a lot of work.
+                # A few raw bytes can decompress to a lot of data, or to nothing after a lot of work.
                 work += len(piece) + PIECE_WORK
                 if work >= TURN_BYTES:
                     work = 0
@@ -193,7 +193,8 @@ class _Decompressor:
                 has_header = raw[0] & 0x0F == _ZLIB_METHOD and (len(raw) == 1 or int.from_bytes(raw[:2]) % 31 == 0)
                 window = zlib.MAX_WBITS if has_header else -zlib.MAX_WBITS
             self._stream = zlib.decompressobj(window)
-        while raw:
+        has_more = False  # whether output may be left in the stream even if no input is left
+        while raw or has_more:
             if self._stream.eof:
                 # A gzip stream may have several members. Any other data after a member is padding.
                 if not raw.startswith(b"\x1f"):
@@ -202,7 +203,7 @@ class _Decompressor:
             piece = self._stream.decompress(raw, PIECE_BYTES)
             rest: bytes = self._stream.unused_data if self._stream.eof else self._stream.unconsumed_tail
             self.consumed += len(raw) - len(rest)
-            raw = rest
+            raw, has_more = rest, len(piece) == PIECE_BYTES
             yield piece
 
 

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from tools.contract.call_options import Progress
     from tools.web.http_exchange import WebResponse
 
-# Maximum number of concurrent requests, so that their bodies stay below 200 MB together; further requests wait
+# Maximum number of concurrent requests; further requests wait. At the default limits, all bodies take less than 200 MB
 MAX_CONCURRENT = 16
 MAX_CONCURRENT_PER_CLIENT = 4
 # The pseudo-client for configured endpoints, which are trusted and shared by all clients
@@ -100,8 +100,8 @@ class UrlOpener:
     async def open(self, request: WebRequest, *, progress: Progress | None = None) -> WebResponse:
         """Send a request and read the response. Cancellation closes the connection.
 
-        Raises a `ToolError`: `web_refused` if the address may not be opened, and nothing was sent to it, or an error of
-        `exchange`.
+        Raises a `ToolError`: `web_refused` if the address may not be opened, in which case nothing was sent to it, or
+        an error of `exchange`.
         """
         try:
             target = parse_url(request.url)

@@ -625,7 +625,7 @@ class Upstream:
         return None if self.login is None else LoginNeededError(self.login)
 
     async def begin_session(self) -> None:
-        """After the server has lost a session, open a new listing session if the server has lost that one too."""
+        """Replace the listing session if the server, which has just lost another session, has lost it too."""
         if (listing := self.live_session) is not None:
             await listing.flush()
         await self.reconnect()
@@ -653,7 +653,7 @@ class Upstream:
         retry_time = "automatically; try the call again later"
         if remaining_seconds > 0:
             retry_time = f"in {remaining_seconds} s; try the call again after that"
-        advice = f"The connection is retried {retry_time}, or continue without it."
+        advice = f"The connection will be retried {retry_time}; or continue without this server."
         if status.state is UpstreamState.NEEDS_AUTHENTICATION:
             advice = f"The operator must set credentials. {WAYS_TO_AUTHENTICATE}"
         elif status.state is UpstreamState.LEFT_OUT:

@@ -8,9 +8,11 @@ import subprocess
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
+from time import process_time
 
 import pytest
 
+from tests.linear_time import ATTEMPTS, MAX_COST_RATIO
 from tests.tables import each_of
 from tests.unit.permissions.commands import abbreviation, judge, outcome
 from tools.contract.call_options import ApprovalMode
@@ -887,6 +889,60 @@ def test_the_home_and_the_parents_of_the_workspace_are_never_opened_for_writing(
         assert permission.view.writable == ()
 
 
+@pytest.mark.requirement("commands.without_sandbox")
+@each_of(
+    "command",
+    [
+        "cd missing; cat src/a.py",
+        "cd missing; cat < src/a.py",
+        "(cd missing); cat src/a.py",
+        "cd src; false && cd ..; cat a.py",
+        "cd missing; cd ~/project/src; cat a.py",
+        "bash -c 'cd missing; cat src/a.py'",
+        "bash -c 'cat < src/a.py'",
+        "cd src && bash -c 'cat a.py'",
+        "cd missing; bash -c 'cat src/a.py'",
+        "cd src && bash <<< 'cat a.py'",
+        "bash -c 'X=src; cat $X/a.py'",
+        "bash <<< 'cat < src/a.py'",
+        "env bash <<< 'cat src/a.py'",
+        "timeout 5 sh <<END\ncat src/a.py\nEND",
+        "echo 'cat src/a.py' | bash",
+        "eval 'cat src/a.py'",
+        "cd -; cat src/a.py",
+        "cd missing; rg x",
+    ],
+)
+def test_without_a_sandbox_rules_about_files_hold_after_a_failed_cd_and_in_command_strings(
+    project: Path, home: Path, command: str
+) -> None:
+    site, rules = CommandSite(Engine.NONE), ["Read(src/**)"]
+    assert outcome(project, command, YOLO, site=site, home=home, deny=rules)[0] in "X?"
+    assert outcome(project, command, YOLO, site=site, home=home, ask=rules)[0] == "?"
+    assert outcome(project, "cd docs && ls .. && make -C ..", YOLO, site=site, home=home, deny=rules) == "o"
+
+
+@pytest.mark.requirement("commands.without_sandbox")
+def test_without_a_sandbox_no_command_string_or_skipped_cd_hides_that_an_auto_run_file_is_written(
+    project: Path,
+) -> None:
+    for command in (
+        "cd .git/hooks; false && cd ../..; echo x > pre-commit",
+        "cd .vscode || cd src; touch tasks.json",
+        "sh -c ': > .envrc'",
+    ):
+        assert judge(project, command, YOLO, site=CommandSite(Engine.NONE)).no_rule_allows, command
+
+
+@pytest.mark.requirement("commands.rules")
+def test_a_rule_for_edits_of_a_folder_does_not_cover_output_that_lands_elsewhere_if_a_cd_fails(project: Path) -> None:
+    rules = ["Bash(npm test *)", "Edit(src/**)"]
+    assert outcome(project, "cd src && ls > out && npm test", allow=rules) == "w"
+    assert outcome(project, "cd src; ls > out; npm test", allow=rules) == "?w"
+    assert judge(project, "cd docs && ls > out && npm test", allow=rules).grants
+    assert not judge(project, "cd docs; ls > out; npm test", allow=rules).grants, "a rule would not be enough"
+
+
 NONE_AND_LANDLOCK = """
 ls -la                             | o   r
 git status                         | o   r
@@ -996,6 +1052,17 @@ def test_rules_about_files_hold_for_literal_words_where_nothing_masks(project: P
 
 
 @pytest.mark.requirement("commands.bad_input")
+@each_of(("start", "part"), [("find . ", "x "), ("", "cd a;")])
+def test_commands_with_many_words_or_folders_are_judged_in_linear_time(project: Path, start: str, part: str) -> None:
+    def cost(length: int) -> float:
+        started_at = process_time()
+        judge(project, start + part * (length // len(part)))
+        return process_time() - started_at
+
+    assert any(cost(16_000) <= MAX_COST_RATIO * cost(1_600) for _ in range(ATTEMPTS))
+
+
+@pytest.mark.requirement("commands.bad_input")
 def test_a_command_that_is_too_large_or_too_deep_to_parse_is_asked_about(project: Path) -> None:
     assert judge(project, "xargs " * 2_000).verdict is Verdict.ASK
     for command in (
@@ -1032,6 +1099,25 @@ def test_a_command_that_is_too_large_or_too_deep_to_parse_is_asked_about(project
         ("CDPATH=~ cd src && npm test", "?w"),
         ("HOME=/x; cd ~/project && npm test", "?w"),
         ("cd ~/project && npm test", "w"),
+        ("cd src && npm test && cd ../docs && npm test | tail -3", "w"),
+        ("cd src; (cd a); npm test", "w"),
+        ("cd src && npm test; cd ..", "w"),
+        ("cd src; npm test; cd -", "w"),
+        ("while true; do npm test; cd -; done", "?w"),
+        ("cd ~/notes && ls && cd ~/project && npm test", "w"),
+        ("cd ~/notes; false && cd ~/project; npm test", "?w"),
+        ("cd ~/notes; (cd ~/project); npm test", "?w"),
+        ("cd missing; cd ..; npm test", "?w"),
+        ("cd src || cd ..; npm test", "?w"),
+        ("cd ~/notes && cd ~/project/missing <<END || npm test\nEND", "?w"),
+        ("(cd src); cd .. && npm test", "?w"),
+        ("for i in 1 2; do npm test; cd src/../..; done", "?w"),
+        ("for i in 1 2; do npm test; cd ~/project; done", "w"),
+        ("pushd ~/notes; pushd ~/project; popd; npm test", "?w"),
+        ("command cd ~/notes; npm test", "?w+"),
+        ("cd ~/notes && nice cd ~/project && npm test", "?w"),
+        ("pushd ~/notes && cd() { true; } && cd ~/project && npm test", "?w"),
+        ("cd src; cd a; cd b; cd c; npm test", "?w"),
         ("env -C src npm test", "w"),
         ("env -C .. npm test", "?w+"),
         ("env -iC/var npm test", "?w+"),
@@ -1205,6 +1291,18 @@ def test_without_a_sandbox_git_is_asked_about_where_it_would_go_into_a_submodule
     assert outcome(copy, "git status", site=site) == "o"
     git("update-index", "--split-index")
     assert outcome(copy, "git status", site=site) == "?o"
+
+
+@pytest.mark.requirement("commands.without_sandbox")
+def test_without_a_sandbox_git_is_asked_about_where_its_hooks_cannot_be_listed_but_not_where_it_has_none(
+    copy: Path,
+) -> None:
+    subprocess.run(["git", "init", "-q"], cwd=copy, check=True)
+    hooks = copy / ".git" / "hooks"
+    shutil.rmtree(hooks)
+    assert outcome(copy, "git status", site=CommandSite(Engine.NONE)) == "o"
+    hooks.symlink_to("x" * 300)
+    assert outcome(copy, "git status", site=CommandSite(Engine.NONE)) == "?o"
 
 
 @pytest.mark.requirement("commands.views")
@@ -1381,6 +1479,7 @@ def test_in_yolo_nothing_is_asked_because_of_agent_ignore_files(copy: Path) -> N
         'env -u A"$B" pytest',
         'env PATH="$X" pytest',
         'env LD_PRELOAD="$X" pytest',
+        "EDITOR=./x pytest",
         'env A="$@" pytest',
         'env A="${B[@]}" pytest',
         'timeout "$T" kill 5 pytest',
@@ -1520,6 +1619,11 @@ def test_a_wrapper_with_clear_options_is_covered_by_a_rule_for_the_program_after
                 "flock f --command='cd x && git push'",
                 "ssh host 'cd x; git push'",
                 "git rebase --exec 'git push' main",
+                "git --exec-path=x commit -m 'git push'",
+                "git commit -F 'git push' -c 'git push'",
+                "git() { python3 -c \"$3\"; } && git commit -m 'git push'",
+                "EDITOR='git push' git commit",
+                "env VISUAL='git push' git commit",
                 "strace -f git push",
                 "uv run git push",
                 'X=push; /usr/bin/g"$Y" push',
@@ -1569,6 +1673,9 @@ def test_a_wrapper_with_clear_options_is_covered_by_a_rule_for_the_program_after
                 "git commit -m 'stop the git push'",
                 'git commit -m "add $X"',
                 "git commit -m 'docs: explain git push'",
+                "git commit -m 'git push is asked about'",
+                "git commit -a --message 'Fix: a; git push'",
+                "EDITOR=true git commit --amend",
                 'watch -n "$N" ls',
                 "bash --version",
                 "bash -euo pipefail x.sh",

@@ -16,7 +16,7 @@ from tests.unit.web.certificates import authority_for
 from tests.unit.web.fetching import opener_for, rules_for
 from tests.waiting import until
 from tools.contract.tool_errors import ToolError, ToolErrorType
-from tools.web.http_exchange import Truncation
+from tools.web.http_exchange import PIECE_BYTES, Truncation
 from tools.web.url_opener import MAX_CONCURRENT, MAX_CONCURRENT_PER_CLIENT, FairLimit, UrlOpener, WebRequest
 
 pytestmark = pytest.mark.anyio
@@ -225,6 +225,15 @@ async def test_content_is_decompressed(encoding: str, body: bytes) -> None:
     async with web_server({"/": answer(body, headers={"Content-Encoding": encoding})}) as site:
         response = await opener_for(site).open(WebRequest(site.url()))
     assert response.body == TEXT
+    assert response.truncation is None
+
+
+@pytest.mark.requirement("web.open")
+async def test_the_last_bytes_of_a_deflate_body_without_a_zlib_header_are_not_lost() -> None:
+    text = b"a" * (PIECE_BYTES + 5)
+    async with web_server({"/": answer(compress(text, -15), headers={"Content-Encoding": "deflate"})}) as site:
+        response = await opener_for(site).open(WebRequest(site.url()))
+    assert response.body == text
     assert response.truncation is None
 
 
