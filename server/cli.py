@@ -409,7 +409,7 @@ def _add_general(add: Callable[..., object], *, is_shared: bool, is_shown: bool)
         for option, effect in (("--include-tools", "offer only"), ("--exclude-tools", "do not offer")):
             help_text = f"{effect} these tools, named as in permission rules (repeatable)"
             add(option, **several, metavar="NAME,...", help=help_text)
-        add("--no-prefix", action="store_true", help="publish the tools of other servers under their own names")
+        add("--no-prefix", action="store_true", help="publish the tools of other servers without a prefix")
     if is_shown:
         colours = "use colour (auto: at a terminal, unless NO_COLOR or TERM=dumb is set; FORCE_COLOR takes precedence)"
         add("--color", choices=("auto", "always", "never"), default="auto", help=colours)
@@ -528,7 +528,9 @@ def command_parser() -> tuple[argparse.ArgumentParser, dict[str, _Parser]]:
         help_text = "the owner of the login: a token of http.tokens, or a user of http.oauth.issuer (default: you)"
         add("--as", dest="principal", default="", metavar="NAME", help=help_text)
     help_text = "list the file changes that can be undone, whichever client made them"
-    changes = command("changes", help_text, "Lists changes in the working folder, or in --workspace.")
+    changes = command(
+        "changes", help_text, "Lists changes in the workspace of the settings, or else in the working folder."
+    )
     details = (
         "This shows what would change and asks for confirmation. A file that has changed since the tool changed it is "
         "left unchanged. Changes by commands and other programs cannot be undone."

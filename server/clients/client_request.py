@@ -97,7 +97,7 @@ def is_web_address(url: object) -> bool:
 
 
 class NotAskedError(Exception):
-    """The client could not be asked, or answered with an error."""
+    """The client could not be asked, did not answer in time, or answered with an error."""
 
 
 @dataclass(eq=False, slots=True)

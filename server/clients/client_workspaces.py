@@ -28,7 +28,7 @@ from tools.permissions.permission_policy import ALL_RIGHTS, Rights
 logger = logging.getLogger(__name__)
 
 ROOTS_WAIT_SECONDS = 5.0  # how long a file call waits for the client's response to `roots/list`
-NEXT_ROOTS_WAIT_SECONDS = 1.0  # how long a file call waits if the client did not respond last time
+NEXT_ROOTS_WAIT_SECONDS = 1.0  # how long a file call waits if the last request had no valid result
 PLACE_WAIT_SECONDS = 10.0  # how long an upstream's start waits for roots: its working folder cannot change later
 QUIET_SECONDS = 0.1  # debounce time before changed roots are requested again; no call waits for it
 LONGEST_FLOOD_SECONDS = 5.0  # the longest debounce if the client keeps announcing changes
@@ -52,7 +52,7 @@ class RootsState:
     changes: int = 0  # how many times the client has announced changed roots
     # Held during `roots/list`; replaced when the roots change
     request_lock: anyio.Lock = field(default_factory=anyio.Lock)
-    is_silent: bool = False  # whether the client did not respond last time
+    is_silent: bool = False  # whether the last `roots/list` request had no valid result
     notification: RequestContext | None = None  # the latest notification of changed roots, while one is being handled
 
 
