@@ -151,8 +151,9 @@ def _server_list(running: Iterable[ServerStatus]) -> str:
     lines: list[str] = []
     for status in running:
         folders = "".join(f" --workspace {shlex.quote(visible_line(folder))}" for folder in status["workspaces"][:1])
-        lines.append(f"\n {folders or ' (no folder)'} (or --pid {status['pid']})")
-    return f" Running:{''.join(lines)}" if lines else ""
+        pid = f"--pid {status['pid']}"
+        lines.append(f"\n {folders} (or {pid})" if folders else f"\n  {pid} (works in no folder)")
+    return f" To select one:{''.join(lines)}" if lines else ""
 
 
 def _show_server(status: ServerStatus) -> None:

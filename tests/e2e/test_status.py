@@ -126,7 +126,7 @@ async def test_servers_are_named_by_their_workspaces_even_without_a_client(runti
             for command in ("status", "logs", "dashboard"):
                 nowhere = await ask(runtime, command, "--workspace", str(runtime))
                 assert nowhere.returncode == (1 if command == "status" else 2)
-                assert f"no server works in {runtime.resolve()}. Running:\n" in nowhere.stderr
+                assert f"no server works in {runtime.resolve()}. To select one:\n" in nowhere.stderr
                 assert f"--workspace {second}" in nowhere.stderr
 
 
@@ -365,7 +365,7 @@ async def test_logs_fail_if_the_server_closes_the_connection_without_an_answer(r
         tasks.start_soon(listener.serve, answer)
         result = await ask(runtime, "logs", "--pid", "1")
         assert (result.returncode, result.stdout) == (1, "")
-        assert "A server does not answer" in result.stderr
+        assert "A server is not responding" in result.stderr
         tasks.cancel_scope.cancel()
 
 
