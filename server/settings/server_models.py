@@ -197,7 +197,7 @@ class McpSettings(Section):
 
 class ProxySettings(Section):
     first_list_wait: Annotated[Duration, Field(ge=0, le=60_000)] = 3_000
-    """How long the first list waits for upstreams that have not answered yet; what they offer later is announced."""
+    """How long the first list waits for upstreams and custom tools; what arrives later is announced."""
     name_budget: Annotated[int, Field(ge=16, le=64)] = 48
     """The maximum length in characters of the published name of a server's tool; longer names are shortened. Many
     clients accept at most 64, including their own prefix.
@@ -286,7 +286,7 @@ class WorkspaceSettings(Section):
 
 
 class PrincipalSettings(Section):
-    """Settings for the bearer of one token."""
+    """Settings for one client: the bearer of a configured token, or the subject of access tokens."""
 
     workspace: tuple[str, ...] = ()
     """The client's own workspace folders, which replace workspace.roots, in the same form."""

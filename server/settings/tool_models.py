@@ -118,7 +118,7 @@ class ShellSettings(Section):
     programs act on their content. A relative path applies to every folder of the workspace.
     """
     max_concurrent: Annotated[int, Field(ge=1, le=1_000)] = 8
-    """The maximum number of commands running at once."""
+    """The maximum number of commands running at once, not counting background jobs."""
 
 
 class TavilySettings(Section):
