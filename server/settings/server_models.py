@@ -277,7 +277,7 @@ class WorkspaceSettings(Section):
     """
     client_roots: Literal["fallback", "intersect"] = "fallback"
     """Whether the client's roots are ignored if workspace.roots is set (fallback), or narrow the workspace (intersect).
-    Without workspace.roots, the client's roots are always the workspace.
+    Without workspace.roots, this setting has no effect.
     """
     respect_git_ignore: bool = True
     """Whether listing and searching skip what git ignores."""
@@ -414,7 +414,7 @@ class HttpSettings(Section):
     random key is used, which is lost when the process ends.
     """
     session_idle: Annotated[Duration, Field(ge=1, le=7 * DAY)] = 1_800_000
-    """How long a session may be silent before it is closed."""
+    """How long a session, or a client with a token, may be silent before the server closes or forgets it."""
     drain: Annotated[Duration, Field(ge=0, le=3_600_000)] = 0
     """How long the server still accepts requests after SIGTERM, while /readyz already answers 503. Set a time that is
     long enough for a load balancer to notice and route requests elsewhere.
