@@ -82,6 +82,9 @@ def explain(error: ValidationError, source_of: Callable[[KeyPath], str]) -> dict
     sentences: dict[KeyPath, str] = {}
     for item in error.errors(include_url=False, include_context=False):
         path, value = item["loc"], item["input"]
+        if not path:  # the settings cannot be written as JSON; files are checked when they are parsed
+            sentences[path] = "an option or an environment variable contains bytes that are not UTF-8."
+            continue
         # The last key of a model on the path; `None` if the path ends at a name that the operator chose.
         section: type[Section] = Settings
         key: Key | None = None

@@ -372,7 +372,8 @@ def _operator_layers(
         earlier_values = previous.values if previous is not None else ()
         values = [value for value in earlier_values if f" and {path} and " in f" and {value.source} and "]
         restricts = any(value.path[:2] in LIVE_RESTRICTIONS for value in values)
-        if (restricts and content is None) or (values and content is not None and not content.strip()):
+        is_blank = content is not None and b"{" not in content  # any other valid file contains an object
+        if (restricts and content is None) or (values and is_blank):
             # Another program may be about to write this file, or the folder may be unavailable for a while. Until the
             # file is back, its previous rules must stay in effect.
             state = "missing" if content is None else "empty"

@@ -95,7 +95,7 @@ def real_path(path: str) -> str:
     """Resolve the links in a path. If one of them cannot be followed, only normalise the path."""
     try:
         return os.path.realpath(path)
-    except (OSError, ValueError):
+    except (OSError, ValueError, RecursionError):  # before Python 3.13, recursion follows a chain of links
         return os.path.normpath(path)
 
 

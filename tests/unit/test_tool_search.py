@@ -70,11 +70,11 @@ def test_a_tool_that_returns_a_sum_is_found_by_adding_numbers() -> None:
 
 @pytest.mark.requirement("search.found")
 def test_better_tools_that_a_client_must_not_find_do_not_displace_the_others() -> None:
-    better = [SearchText(f"a__refund_payment_{number}", "a", f"refund_payment_{number}") for number in range(30)]
+    better = [SearchText(f"a__refund_payment_{number}", "a", f"refund_payment_{number}") for number in range(130)]
     wanted = SearchText("b__payments", "b", "payments", description="Lists refunds and charges.")
     index = ToolIndex([*better, wanted])
-    assert index.find("refund payment", 5, lambda number: number == 30)[0] == [30]
-    assert index.find("+charges refund payment", 5)[0] == [30]
+    assert index.find("refund payment", 5, lambda number: number == 130)[0] == [130]
+    assert index.find("+charges refund payment", 5)[0] == [130]
 
 
 @pytest.mark.requirement("search.list")

@@ -430,6 +430,12 @@ def test_a_wrong_value_in_an_object_in_an_array_is_reported_with_what_its_key_ex
 
 
 @pytest.mark.requirement("settings.bad-values")
+def test_an_option_that_is_not_utf_8_is_refused_as_such(environ: dict[str, str]) -> None:
+    with pytest.raises(SettingsError, match=r"^an option or an environment variable contains bytes that are not UTF-8"):
+        load_settings([], {"tools": {"include": ["caf\udce9"]}}, environ)
+
+
+@pytest.mark.requirement("settings.bad-values")
 @every_key
 def test_a_value_of_another_type_is_an_error_that_names_file_key_and_what_is_expected(
     environ: dict[str, str], file: Path, key: KeyDescription
