@@ -61,7 +61,7 @@ TOO_MANY = Unavailable(
 
 
 class AskedQuestions:
-    """Counts questions: asked, answered, and open (a request is waiting for the answer)."""
+    """Counts the questions whose answer a request waits for: asked, answered, and open."""
 
     asked = answered = open = 0
 
