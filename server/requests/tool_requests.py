@@ -460,7 +460,7 @@ def _purpose_sentences(tool_names: Collection[str]) -> Iterator[str]:
     web = [name for name in ("web_search", "web_fetch") if name in tool_names]
     if web:
         yield f"{_enumerated(web)} {'reach' if len(web) > 1 else 'reaches'} the web."
-    kept_content = {"save_memory": "facts for later conversations", "todo_write": "the plan of this conversation"}
+    kept_content = {"save_memory": "facts for later conversations", "todo_write": "the current plan"}
     keeps = [f"{name} keeps {content}" for name, content in kept_content.items() if name in tool_names]
     if keeps:
         yield f"{', '.join(keeps)}."
