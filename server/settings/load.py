@@ -499,7 +499,10 @@ def _resolve(settings: Settings, environ: Mapping[str, str], source_of: SourceOf
 
 
 def _starts_itself(inputs: SettingsInputs, workspace_paths: Set[str], entry: UpstreamSettings, source: str) -> bool:
-    """Return whether an entry starts this program with the same settings. One with other settings is used."""
+    """Return whether an entry starts this program with the same settings.
+
+    An entry that starts it with other settings is used as an upstream.
+    """
     options = own_options(entry.command, list(entry.args)) if entry.transport == "stdio" else None
     variables = {"HOME", "XDG_CONFIG_HOME", "APPDATA"}.intersection(entry.env)
     if options is None or any(entry.env[name] != inputs.environ.get(name) for name in variables):
