@@ -54,9 +54,7 @@ logger = logging.getLogger(__name__)
 FLAGS = {"tools.include": "--include-tools", "tools.exclude": "--exclude-tools"}
 _NO_SESSION = "This client has no session, so each of its commands has its own /tmp, and file tools have none."
 _ONE_CALL = "This server ends with the call, and each of its commands has its own /tmp, so file tools have none."
-CLOSE_SECONDS = (
-    5.0  # time limit for stopping commands at shutdown (the broker kills the rest), and for removing folders
-)
+CLOSE_SECONDS = 5.0  # limit at shutdown for stopping commands (the broker kills the rest) and for removing folders
 
 
 def page_fetcher(settings: WebSettings) -> Callable[[], PageFetcher]:
