@@ -124,7 +124,7 @@ def true_hosts(text: str) -> list[str]:
 
 
 class _Authorities:
-    """The authority (user and host) of each URL in a text, up to a match of `end`. Each is parsed only once."""
+    """The authority (user and host) of each URL in a text. Its end, a match of `end`, is searched for only once."""
 
     def __init__(self, text: str, end: re.Pattern[str]) -> None:
         self._text = text

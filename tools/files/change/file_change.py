@@ -170,7 +170,7 @@ class FileSnapshot:
                 lines = changed_lines(unified_diff(before.text, after.text)) if before and after else ""
             difference = f" (now different: {lines})" if lines else ""
             problem = (
-                f"'{display_path}' has been changed by somebody else since you last read or wrote it{difference}. "
+                f"'{display_path}' has changed since you last read or wrote it{difference}. "
                 f"Nothing was written. {instruction}"
             )
         raise ToolError(ToolErrorType.FILE_CHANGED_SINCE_READ, problem)
@@ -350,8 +350,8 @@ def make_change(
         if confirmed_state is not None and confirmed_state != change.state:
             raise ToolError(
                 ToolErrorType.FILE_CHANGED_SINCE_READ,
-                f"'{location.shown}' was changed by somebody else while the user was being asked, so the user's "
-                "answer no longer applies. Nothing was written. Read the file again and repeat the change on its "
+                f"'{location.shown}' was changed while the user was being asked, so the user's answer no "
+                "longer applies. Nothing was written. Read the file again and repeat the change on its "
                 "current content.",
             )
         sha256 = hashlib.sha256(change.data).hexdigest()

@@ -207,9 +207,10 @@ def _explain_later_changes(
         if "another client" in names:
             message += "only the user can undo another client's change (coretools-mcp undo), so edit the file instead."
         else:
-            message += "undo these first, in this order, or edit the file."
+            order = "it first" if len(names) == 1 else "these first, in this order"
+            message += f"undo {order}, or edit the file."
     if data is None:
-        return f"{message} It no longer exists."
+        return f"{message} The file no longer exists."
     content_after = journal.content(change.after)
     if content_after is None and change.after is not None:
         return message

@@ -399,6 +399,6 @@ def remove_file(workspace: Workspace, location: Location, expected: FileIdentity
 def _changed_error(location: Location) -> ToolError:
     return ToolError(
         ToolErrorType.FILE_CHANGED_SINCE_READ,
-        f"'{location.shown}' has just been changed by somebody else; nothing was written. Read it again and "
+        f"'{location.shown}' has just been changed, so nothing was written. Read it again and "
         "repeat the change on its current content.",
     )
