@@ -191,7 +191,7 @@ def bind(tool: str, model: type[ModelT], schema: Schema, arguments: Mapping[str,
 
 
 def accepted_in(schema: Schema) -> str:
-    return f"Accepted: {', '.join(published_schema(schema)['properties'])}."
+    return f"Accepted: {', '.join(published_schema(schema)['properties']) or 'nothing'}."
 
 
 def _unknown_in(value: Any, schema: Schema, at: str = "") -> Iterator[tuple[str, str, Any, Schema, Collection[str]]]:
