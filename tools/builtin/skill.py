@@ -23,7 +23,7 @@ from tools.text.file_names import brief, shortened_line, shown_whole_path
 
 MAX_LIST_CHARS = 2_400  # characters of skills' names and descriptions in the list of tools, about 600 tokens
 MAX_ABOUT_CHARS = 200  # characters of one skill's description in the list of tools
-MAX_LISTED = 50  # maximum number of skills listed in an error
+MAX_LISTED = 50  # maximum number of skills listed in an error, and of files listed for an upstream's skill
 SHORT_CHARS = 2  # words up to this length match almost anything
 MAX_MATCHES = 5  # maximum number of skills that a search returns
 MAX_REASONS = 10  # maximum number of reasons for unused skills in an error

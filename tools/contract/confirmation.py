@@ -26,7 +26,7 @@ class EditConfirmation:
     removed: int | None  # lines removed; `None` if the old content is hidden
     truncated: bool = False  # whether the diff was truncated
     notes: tuple[str, ...] = ()  # facts that the diff does not show, one line each
-    # The text to write, which the user may edit first; `None` if it is too long
+    # The text to write, which the user may edit first; `None` if it is too long or must not be edited
     editable: str | None = None
 
 

@@ -88,7 +88,7 @@ class ToolResult:
     # Small facts for programs, published under `_meta`
     facts: Mapping[str, Any] = field(default_factory=dict[str, Any])
     error: ToolFailure | None = None  # set if and only if the call failed; the model then reads `error.message`
-    # A result that is already in wire format (from an upstream) and is passed on unchanged
+    # A result that is already in wire format (from an upstream or a custom tool) and is passed on unchanged
     verbatim: Mapping[str, Any] | None = None
     note: str = ""  # lines from the runner that follow the content, even if the call failed
 
