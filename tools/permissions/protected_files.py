@@ -1,4 +1,4 @@
-"""Protected files, which can be changed only with the user's consent in every approval mode. There are two kinds.
+"""Protected files: changing one needs the user's consent in every approval mode. There are two kinds.
 
 Auto-run files make other programs run commands, so writing one amounts to running code. An editor runs the tasks of the
 folder that it opens, git runs hooks and commands from its configuration, and an agent follows its settings. The sandbox

@@ -44,7 +44,7 @@ _FLAGS = os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_NOFOLLOW", 0) | g
 
 
 class OutputFile:
-    """A file with a program's output, created with the first piece. Only for the event loop; its owner closes it."""
+    """A file with a program's output, created when needed. Its owner closes it. Only `read_at` is thread-safe."""
 
     def __init__(self, folder: PrivateFolder) -> None:
         self.path = os.path.join(folder.path, f"output-{os.urandom(8).hex()}.txt")
@@ -492,7 +492,7 @@ def _entries(folder: int) -> Iterator[os.DirEntry[str]]:
 
 
 def _open_own(name: str, folder: int | None) -> int:
-    """Open a folder of this server without following symlinks. Restores the owner's access if a command removed it."""
+    """Open a folder of this server without following symlinks. On Linux, restores access that a command removed."""
     if sys.platform == "linux":
         descriptor = os.open(name, os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW, dir_fd=folder)
         try:
