@@ -61,7 +61,7 @@ def entry_of(fact: str) -> str:
 
 
 def entries_in(text: str) -> list[str]:
-    """Return the entries of all lists in `text`, with escapes removed."""
+    """Return the entries of all bulleted lists in `text`, with escapes removed."""
     lines, _ = outside_code(text)
     return [_unescape(item[1]) for line in lines if (item := _ITEM.fullmatch(line)) is not None]
 

@@ -178,7 +178,7 @@ class ConfinedCommand:
     foreign_owner: int | None = field(default=None, kw_only=True)  # as in `visible_file_system.foreign_owner`
 
     def limited_folders(self) -> tuple[Sequence[str], int]:
-        """Return the folders that the command may write to without consent, and the limit for their size in bytes."""
+        """Return the folders whose total size is limited while the command runs, and the limit in bytes."""
         return (), 0
 
     async def begin(self, mount: Mount) -> None:
