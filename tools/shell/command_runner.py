@@ -322,7 +322,7 @@ class CommandRunner(Runner):
         )
 
     async def run(self, request: CommandRequest, jobs: JobTable | None, progress: Progress) -> FinishedCommand:
-        """Run a command until its shell has exited or it reaches a limit. Processes that it left running become a job.
+        """Run a command until its shell has exited or it reaches a limit. Remaining processes become a job if possible.
 
         Raises a `ToolError` if the command was not started: `shell_execute_error`, `shell_timed_out` if it waited too
         long for a slot, `sandbox_unavailable`, or `resources_exhausted`.
