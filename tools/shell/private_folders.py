@@ -445,7 +445,10 @@ def remove_tree(folder: str) -> None:
 
 
 def empty_if_large(folder: str, most_bytes: int) -> tuple[int, int]:
-    """Empty a client's folder if it is too large or deep. Return the bytes and entries counted, or zeros if it stays."""
+    """Empty a client's folder if it is too large or too deep.
+
+    Returns the numbers of bytes and entries counted, or zeros if nothing was removed.
+    """
     size, count, is_too_large = measure_folder(folder, most_bytes)
     if not is_too_large:
         return 0, 0
