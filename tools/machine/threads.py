@@ -277,7 +277,7 @@ class Threads:
         return next_job
 
     def _check_waiting(self) -> None:
-        """Assign threads to work that has waited too long. If all threads are stuck, it fails after `CHECK_SECONDS`."""
+        """Assign threads to work that has waited too long. It fails after `CHECK_SECONDS` if all threads are stuck."""
         if self._inbox is not None:
             self._inbox.deliver()
         with self._lock:
