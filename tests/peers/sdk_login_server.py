@@ -1,7 +1,7 @@
 """A server built with the MCP SDK that is also the authorization server: `sdk_login_server.py`.
 
-Clients register themselves, and a person agrees at once. Its address is on standard error. `POST /forget`
-makes it forget all clients and tokens.
+Clients register themselves, and a person agrees at once. The server prints its address on standard error. `POST
+/forget/clients` and `POST /forget/tokens` delete these records.
 """
 
 from __future__ import annotations
@@ -38,10 +38,6 @@ class Provider(OAuthAuthorizationServerProvider[AuthorizationCode, RefreshToken,
         self.clients: dict[str, OAuthClientInformationFull] = {}
         self.codes: dict[str, AuthorizationCode] = {}
         self.tokens: dict[str, AccessToken] = {}
-
-    def forget(self) -> None:
-        self.clients.clear()
-        self.tokens.clear()
 
     async def get_client(self, client_id: str) -> OAuthClientInformationFull | None:
         return self.clients.get(client_id)
@@ -116,10 +112,10 @@ def main() -> None:
     def echo(text: str) -> str:
         return text
 
-    @server.custom_route("/forget", methods=["POST"])
+    @server.custom_route("/forget/{kind}", methods=["POST"])
     async def forget(request: Request) -> Response:
-        del request
-        provider.forget()
+        records = {"clients": provider.clients, "tokens": provider.tokens}
+        records[request.path_params["kind"]].clear()
         return Response()
 
     del echo, forget

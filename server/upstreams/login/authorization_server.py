@@ -47,6 +47,7 @@ _ERROR_CODE = re.compile(r"[a-z_]{1,40}")  # RFC 6749, 5.2; other text from the 
 _TOKEN = re.compile(r"[\x21-\x7e]+")
 _SHOWN_CHARS = 200  # maximum number of characters of an address quoted in a message
 _SUCCESS, _INVALID = (200, 201), (400, 422)  # HTTP status codes for success, and for an invalid request
+FORGOTTEN = ("invalid_client", "unauthorized_client")  # RFC 6749, 5.2: error codes for an unknown client
 _DETAIL = "error_description"
 _SECRET_METHODS = ("client_secret_basic", "client_secret_post")
 # `client_secret_basic` comes last: servers of the Python SDK then also need the id in the form, which others refuse.
@@ -214,6 +215,15 @@ class AuthorizationServerClient:
         if client.token_endpoint_auth_method not in _REGISTERED_METHODS:
             raise server.problem("requires a client authentication method that this program does not support")
         return client
+
+    async def is_registered(self, server: AuthorizationServer, client: OAuthClientInformationFull, uri: str) -> bool:
+        """Return whether a registration may still exist: a made-up code shows it, before a person gets a dead link."""
+        request = AuthorizationRequest("", "", secrets.token_urlsafe(64), uri)
+        try:
+            await self.redeem(server, client, request, secrets.token_urlsafe(32))
+        except LoginError as error:
+            return error.code not in FORGOTTEN
+        return True
 
     def authorization_request(
         self,
