@@ -350,7 +350,9 @@ class Login:
         """
         async with self._begin_lock:
             if self._attempt is not None and not self._attempt.done.is_set():
-                return self._attempt
+                if not self._attempt.wait.cancel_called:
+                    return self._attempt
+                await self._attempt.done.wait()  # its time is over
             deadline = anyio.current_time() + LOGIN_SECONDS
             while True:
                 self._check_open()
