@@ -268,7 +268,7 @@ class SandboxedCommand(ConfinedCommand):
         raise ToolError(ToolErrorType.SHELL_EXECUTE_ERROR, NOT_AS_INTENDED)
 
     def limited_folders(self) -> tuple[Sequence[str], int]:
-        """Return the client's folders that a read-only command can write to."""
+        """Return the client's folders that a read-only command can write to, and their size limit in bytes."""
         if self._prepared_view is None or self.view is not ViewKind.READING:
             return (), 0
         return (*self._prepared_view.view.lasting.values(),), self._prepared_view.temporary_bytes
@@ -387,7 +387,7 @@ class BubblewrapConfinement:
         raise ToolError(
             ToolErrorType.SANDBOX_UNAVAILABLE,
             f"The command was not run: the sandbox that it was approved for is no longer available ({failure}). "
-            "Nothing runs with more access than it was granted. Run it again; the user is asked if needed.",
+            "Nothing runs with more access than it was granted. Run it again; the user will be asked if needed.",
         )
 
     async def make_ready(self, workspace_roots: Sequence[str]) -> None:
@@ -461,8 +461,8 @@ class BubblewrapConfinement:
             *(path for visible_path in visible_paths for path in without_private_paths(visible_path)),
         )
         environment = {name: value for name, value in spec.environment.items() if name not in UNREACHABLE}
-        # Git fails if it may not read its settings file. Files in the workspace are ignored, because commands can write
-        # them.
+        # Git fails if it may not read its settings file. Files in the workspace are ignored, because commands can
+        # change them.
         settings_files = filter(os.path.isfile, settings_files_of_git(self._site.home))
         real_paths = {path: resolve_links(path) for path in settings_files}
         environment["GIT_CONFIG_GLOBAL"] = next(

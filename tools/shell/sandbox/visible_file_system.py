@@ -88,7 +88,7 @@ class View:
     is_whole: bool = True  # whether everything is visible by default; if not, nothing is
     links: Mapping[str, str] = field(default_factory=dict[str, str])  # in a partial view: symlinks to visible paths
     empty: tuple[str, ...] = ()  # in a partial view: folders that exist, but are empty
-    private: tuple[str, ...] = ()  # folders that start empty and are removed afterwards
+    private: tuple[str, ...] = ()  # private folders; those not in `lasting` start empty and are removed afterwards
     lasting: Mapping[str, str] = field(default_factory=dict[str, str])  # the client's folders, keyed by visible path
     seen: tuple[str, ...] = ()  # paths visible inside a private folder, or in a partial view
     hidden_folders: tuple[str, ...] = ()  # folders shown empty, where nothing can be created
@@ -592,8 +592,8 @@ def _protective_mounts(
 
     def is_seen(path: str) -> bool:
         # A path is seen if it is inside a root, and no hidden folder that contains it is nearer than the nearest such
-        # root. A path outside all roots is already read-only or hidden. Mounting a hidden one, because a symlink in a
-        # workspace leads to it, would make it visible.
+        # root. A path outside all roots is already read-only or hidden. If a symlink in a workspace leads to a hidden
+        # path, mounting that path would make it visible.
         nearest = _nearest(path, (root for root in roots if path != root))
         return nearest >= 0 and nearest >= _nearest(path, hidden_paths)
 
