@@ -127,7 +127,7 @@ def parse_url(text: str) -> UrlTarget:
 
 
 # IANA's special-purpose, multicast and reserved addresses. They are listed here, because the list in `ipaddress`
-# depends on the version of Python. 168.63.129.16 is not one of them, but is no public server: in Azure, each
+# depends on the version of Python. 168.63.129.16 is not one of them, but is not a public server either: in Azure, each
 # virtual machine reaches its host at this address.
 _V4_CLOSED = tuple(
     IPv4Network(text)

@@ -200,7 +200,7 @@ class ViewSetup:
 class SandboxedCommand(ConfinedCommand):
     """A command in the sandbox, with its resources. The caller must release it."""
 
-    # `ViewPreparation.prepare`, called once bubblewrap is running
+    # `ViewPreparation.prepare`, called while bubblewrap waits for its options
     prepare: Callable[[], PreparedView] = field(repr=False, kw_only=True)
     gate: MountGate = field(repr=False, kw_only=True)
     # `CommandView.current_restrictions`, which returns what file rules now deny to the command
@@ -597,7 +597,7 @@ class BubblewrapConfinement:
         return SandboxStatus(program, failure)
 
     async def _probe(self, program: str, kind: ViewKind) -> str | None:
-        """Return why a command cannot be started or confined in such a view, as a clause, or `None` if it can."""
+        """Return why a command cannot be started or confined in this kind of view, as a clause, or `None` if it can."""
         # The probe tries to create a file in the home folder, which the view must prevent. If the home folder is under
         # /tmp, which every command may write to, it tries that in /etc instead.
         outside = self._site.home if not contains(TEMPORARY, self._site.home) else ETC

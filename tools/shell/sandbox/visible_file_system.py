@@ -52,7 +52,8 @@ PRIVATE_BYTES = 2 * 1024**3  # size of each in-memory file system; a client's `/
 # more mounts there are, the longer bubblewrap takes for each one.
 MAX_PROTECTIVE_MOUNTS = 200
 _NO_WORKSPACES = "/ /boot /dev /home /proc /root /srv /sys /var /var/lib /Users"
-SYSTEM_ROOTS = frozenset((*SYSTEM, *PRIVATE, *_NO_WORKSPACES.split()))  # folders that must not be writable in a sandbox
+# The machine's folders that no sandbox makes writable
+SYSTEM_ROOTS = frozenset((*SYSTEM, *PRIVATE, *_NO_WORKSPACES.split()))
 # Caches of programs that need a writable cache. They are private, because other programs would run what a command
 # leaves in the real caches. Packages already downloaded can be read from the real caches. npm's logs are not in its
 # cache, so that the file tools can find them.
