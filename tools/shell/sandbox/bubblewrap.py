@@ -313,7 +313,7 @@ class SandboxMode(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class SandboxStatus:
-    program: str | None  # the absolute path of bubblewrap; `None` if bubblewrap is not installed
+    program: str | None  # the absolute path of bubblewrap; `None` if it was not found or not searched for
     failure: str | None  # why bubblewrap is not used, phrased for the middle of a sentence; `None` if it works
 
 
