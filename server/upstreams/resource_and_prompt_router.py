@@ -558,7 +558,7 @@ class ResourceAndPromptRouter:
         return None if upstream is None else (upstream, origin.name)
 
     def _refuse_denied(self, alias: str, name: str, *kinds: OfferedKind) -> None:
-        """Raise `MCPError` if a denied upstream has this alias, or lists this name without the alias of another."""
+        """Raise `MCPError` if a denied upstream has the alias or lists the name, and no permitted one has the alias."""
         if alias in self.pool.by_alias and alias not in self.denial_reasons:
             return
         for denied_alias, reason in self.denial_reasons.items():

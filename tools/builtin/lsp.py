@@ -135,7 +135,7 @@ class LspTool(BuiltinTool[LspParams]):
                 is_first = not session.documents
                 document = await session.sync(workspace, location)
                 if is_first and document is not None and params.operation.startswith("workspace"):
-                    # Before its first report, the server may not know the project.
+                    # Before its first report, the server might not know the project.
                     await session.wait_for_report(document, REPORT_SECONDS)
                 answer = await self._answer(params, context, document, PlaceFormatter(workspace, session, location))
                 notes, session.notes = list(session.notes), {}
@@ -172,7 +172,7 @@ class LspTool(BuiltinTool[LspParams]):
             raise InvalidToolParamsError(self.name, f"line is {line}, but the last line is {len(lines)}.")
         text = lines[line - 1]
         if character > len(text) + 1:
-            problem = f"character is {character}, but line {line} has {len(text)} characters."
+            problem = f"character is {character}, but the length of line {line} is {len(text)}."
             raise InvalidToolParamsError(self.name, problem)
         position = {"line": line - 1, "character": session.units(text, character - 1)}
         request_params: dict[str, Any] = {"textDocument": identity, "position": position}

@@ -268,7 +268,7 @@ class Watch:
     name: str
     exchange: Exchange
     is_ended: bool = False
-    _session: UpstreamSession | None = None  # the session that reports changes, even if it is lost
+    _session: UpstreamSession | None = None  # the session that reports changes; kept when it is lost
     _stream: ChangeStream | None = None
 
     @property

@@ -142,8 +142,8 @@ async def read_lists(
     """Read lists concurrently, each within `seconds`, and pass each to `on_list` as soon as it has been read.
 
     A list whose capability is missing is not requested, except for the tools: some servers forget to declare `tools`.
-    `offer` records the items and what was omitted. Raises an error if the tools cannot be listed, or if a list has come
-    through this server itself.
+    `offer` records the items and what was omitted. Raises an error if a list has come through this server itself, or if
+    the tools cannot be listed, except if an upstream that does not declare `tools` answers with an error.
     """
     problems: list[Exception] = []
 

@@ -236,7 +236,7 @@ class StdoutReader(PipeReader):
 
 
 class StdinWriter:
-    """Writes messages to an upstream's standard input. `on_lost` is called once if the upstream stops reading."""
+    """Writes messages to an upstream's standard input. `on_lost` is called when the upstream has closed its input."""
 
     takes_headers = False
 
@@ -308,7 +308,9 @@ class UpstreamProgram:
     environment: Mapping[str, str] = field(repr=False)
 
     def locate(self) -> tuple[str, str]:
-        """Return the absolute paths of the program and its working folder. Raises an `OSError` if one does not exist.
+        """Return the absolute paths of the program and its working folder.
+
+        Raises an `OSError` if the folder does not exist, or if `PATH` has no program with this name.
 
         A relative command, and relative entries of `PATH`, are resolved against the working folder.
         """
