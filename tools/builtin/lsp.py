@@ -220,7 +220,8 @@ class LspTool(BuiltinTool[LspParams]):
         hint = (
             "raise limit" if place_count > limit and limit < MAX_LIMIT
             else "ask about one file or a narrower name" if params.operation.startswith("workspace")
-            else "fix these first"
+            else "fix these first" if params.operation == "diagnostics"
+            else f"limit is at most {MAX_LIMIT}"
         )  # fmt: skip
         note = [f"Not shown: {omitted_count} more; {hint}."] if omitted_count > 0 else []
         return "\n".join((*lines, *note)) or f"{formatter.session.program} found nothing."
