@@ -99,7 +99,7 @@ STATUS: Json = {
 OWN_SCHEMES = frozenset({"file", "memory", "todo", "coretools"})  # the schemes of this server's own resources
 FIRST_SKILLS_SECONDS = 0.5  # time limit for listing the skills of upstreams whose skills have never been requested
 SKILLS_SECONDS = 5.0  # time limit for listing all upstreams' skills
-SILENT_SECONDS = 60.0  # how long a server that exceeded `SKILLS_SECONDS` is sent no `skills/list` request
+SILENT_SECONDS = 60.0  # how long not to send `skills/list` to a server that exceeded `SKILLS_SECONDS`
 MAX_NAMED = 5  # maximum number of servers named in an error
 
 Result = TypeVar("Result")

@@ -594,8 +594,8 @@ def _more_scopes_needed(login_needed: LoginNeededError, challenge: Challenge) ->
     message = f"The server {login.alias} refuses this call: it needs more scopes ({scopes})"
     if login.oauth.scopes is not None:
         message += (
-            f". The login requests only those in mcpServers.{login.alias}.oauth.scopes: the user can add them there, "
-            f"or remove that key, and run `{login.command}`."
+            f". The login requests only the scopes in mcpServers.{login.alias}.oauth.scopes: the user can add the "
+            f"missing ones there, or remove that key, and run `{login.command}`."
         )
     elif not login.wants_more(challenge):
         message += (

@@ -245,7 +245,7 @@ def tool_with_visible_texts(definition: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def prompt_with_visible_texts(prompt: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a prompt with every character of its titles and descriptions visible, also those of its arguments."""
+    """Return a prompt with every character of its titles and descriptions visible, including those of its arguments."""
     visible_prompt = _visible_item(prompt)
     if isinstance(arguments := visible_prompt.get("arguments"), list):
         visible_prompt["arguments"] = list(map(_visible_item, cast("list[dict[str, Any]]", arguments)))

@@ -84,7 +84,7 @@ LINE_COST = 64  # bytes counted for each line in addition to its length, because
 
 FIRST_PAUSE_SECONDS = 1.0
 LAST_PAUSE_SECONDS = 60.0
-"""Initial and maximum pause before an ended stream is reopened; pauses double while streams deliver nothing."""
+"""Initial and maximum pause before an ended stream is reopened; pauses double while streams end quickly."""
 MAX_REFUSED = 2  # maximum number of consecutive failed attempts to resume an interrupted response stream
 
 

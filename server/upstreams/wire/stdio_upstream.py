@@ -54,7 +54,7 @@ LOG_LINES_PER_SECOND = 200  # lines shown per second, enough for a traceback; fu
 FULL_LOG_PAUSE_SECONDS = 0.01
 # If handling one read takes longer, as with very many short lines, reading pauses for as long as the handling took
 TURN_SECONDS = 0.005
-# Bytes per read once a read has returned as many bytes as a pipe's initial capacity; until then, that capacity
+# Bytes per read, once one read has returned the initial maximum, `USUAL_PIPE_BYTES`
 LARGE_READ_BYTES = 1 << 18
 WAITING_BYTES = 4 << 20  # bytes of queued messages before reading pauses
 
