@@ -148,7 +148,7 @@ class ToolSearch:
             f"{alias} ({_truncate(description, room)})" if description and room > 10 else alias
             for alias, description in entries
         ]
-        text = ", ".join(servers)
+        text = ", ".join(servers) or "none"
         return text if len(text) <= MAX_SERVER_CHARS else f"{text[:MAX_SERVER_CHARS].rpartition(', ')[0]} and more"
 
     async def answer(

@@ -50,7 +50,8 @@ def _words(annotation: Any, metadata: list[Any]) -> str:
         return f"one of {', '.join(json.dumps(str(choice)) for choice in choices)}"
     if origin is tuple:
         item = _words(parts[0], [])
-        return "an array of " + item.replace("a string", "strings").replace("an integer", "integers")
+        item = item.replace("a string", "strings").replace("an integer", "integers").replace("one of", "strings among")
+        return f"an array of {item}"
     if origin is not None and issubclass(origin, Mapping):
         return "an object of strings" if parts[1] is str else "an object"
     if annotation is bool:

@@ -226,7 +226,7 @@ def _finite(literal: str) -> float:
 
 
 def parent_at(tree: Tree, path: KeyPath, *, create: bool = False) -> Tree | None:
-    """Return the object that contains the last key of a path; `None` if it is missing and cannot be created."""
+    """Return the object with the last key of a path; `None` if there is none. `create` adds missing objects."""
     parent: Any = tree
     for step in path[:-1]:
         if create:

@@ -473,6 +473,10 @@ def is_secret(key: KeyDescription) -> bool:
         ({"workspace": {"roots": "/one"}}, 'workspace.roots is "/one", but must be an array of strings.'),
         ({"workspace": {"roots": ["/one", 2]}}, "workspace.roots[1] is 2, but must be a string."),
         ({"mcp": {"allowed": [None]}}, "mcp.allowed[0] is null, but must be a string."),
+        (
+            {"http": {"oauth": {"algorithms": "RS256"}}},
+            'but must be an array of strings among "RS256", "RS384", "RS512"',
+        ),
         ({"media": "png"}, 'media is "png", but must be one of "inline", "resource_link", "notice".'),
         (
             {"approvalMode": "auto edit"},
@@ -570,10 +574,7 @@ def test_other_relative_roots_start_from_the_working_folder(
 @pytest.mark.parametrize("root", ["", "  ", "a\0b"])
 def test_a_root_that_cannot_be_a_path_is_an_error(environ: dict[str, str], file: Path, root: str) -> None:
     message = refusal(file, {"workspace": {"roots": ["/fine", root]}}, environ)
-    assert (
-        message
-        == f"{file}: workspace.roots is blank or contains a NUL character, so it is not a valid path; name a folder."
-    )
+    assert message == f"{file}: workspace.roots[1] is blank or contains a NUL character; give a valid path."
 
 
 @pytest.mark.requirement("settings.memory")
