@@ -42,18 +42,26 @@ _INPUT_OPTION = re.compile(r"-[a-zA-Z]*s[a-zA-Z]*")  # a shell's option to read 
 CONNECTIONS = ("/dev/tcp/", "/dev/udp/")  # in bash, a redirection to such a path opens a connection
 # Builtins that run text as code or change what a name means. The grammar does not show their effect
 _OPAQUE_BUILTINS = frozenset(("trap", "eval", "alias", "enable", "hash", "coproc", "compgen", "complete", "bind", "fc"))
-# Variables that affect which programs run or what they load, except PYTHONPATH, which is too common
+# Variables that affect which programs run or what they load, except PYTHONPATH, which is too common. A value does not
+# show that it is harmless: the same text names data in one variable and code in another.
 _SENSITIVE_VARIABLE = re.compile(
-    r"PATH|BASH_ENV|ENV|IFS|PS4|LD_\w*|GIT_\w*|NODE_OPTIONS|EDITOR|VISUAL|PYTHON(?!PATH$)\w*"
+    r"PATH|BASH_ENV|ENV|IFS|PS4|BASHOPTS|SHELLOPTS|PROMPT_COMMAND|SHELL|HOME|XDG_CONFIG_HOME|LD_\w*|DYLD_\w*|GIT_\w*"
+    r"|\w*EDITOR|VISUAL|\w*PAGER|BROWSER|LESSOPEN|LESSCLOSE|NODE_(OPTIONS|PATH)|PERL5?(OPT|LIB|DB)|RUBY(OPT|LIB)"
+    r"|_?JAVA_(TOOL_)?OPTIONS|JDK_JAVA_OPTIONS|CLASSPATH|(GNU)?MAKEFLAGS|GREP_OPTIONS"
+    r"|PYTHON(?!(PATH|UNBUFFERED|DONTWRITEBYTECODE|HASHSEED|IOENCODING|UTF8|FAULTHANDLER)$)\w*"
 )
-# Assignments that keep programs such as `git commit` from running an editor
-_NO_EDITOR = frozenset(("EDITOR=true", "EDITOR=:", "VISUAL=true", "VISUAL=:"))
+# Common assignments to such variables that make nothing else run
+_HARMLESS_ASSIGNMENT = re.compile(
+    r"(GIT_)?EDITOR=(true|:)|VISUAL=(true|:)|(GIT_)?PAGER=(cat)?|(MAKEFLAGS=-j|NODE_OPTIONS=--max-old-space-size=)\d+"
+    r"|JAVA_TOOL_OPTIONS=-Xm[sx]\d+[kKmMgG]"
+)
 # Builtins that take variable names as arguments. Bash evaluates the index in such a name, and runs the command in
 # `a[$(command)]`
 _NAMING_BUILTINS = frozenset(("unset", "read", "mapfile", "readarray", "getopts"))
 # Builtins that take a variable name after one of these options
 _NAMING_OPTIONS = {"printf": "-v", "wait": "-p", "test": "-v -R", "[": "-v -R"}
-# Arguments of `declare` and similar builtins that bash does not evaluate: most options, and plain assignments
+_DECLARING_BUILTINS = ("declare", "typeset", "export", "readonly", "local")
+# Arguments of these builtins that bash does not evaluate: most options, and plain assignments
 _PLAIN_DECLARATION = re.compile(r"[-+][^aAin]*|\w+(=[^(\[]*)?", re.ASCII)
 _PLAIN_NAME = re.compile(r"\w+", re.ASCII)
 _PROVIDED_FOLDERS = ("/dev/", "/proc/")  # folders of files that the command itself may provide, such as `/dev/stdin`
@@ -237,7 +245,7 @@ def programs_run_by(words: Words, *, loosely: bool) -> Iterator[Words]:
         while name in ("env", "sudo") and at < len(current) and "=" in (assignment := current[at] or ""):
             variable = assignment.partition("=")[0].removesuffix("+")
             is_clear = is_clear and _VARIABLE.fullmatch(variable) is not None
-            is_clear = is_clear and _SENSITIVE_VARIABLE.fullmatch(variable) is None
+            is_clear = is_clear and not _is_sensitive(variable, assignment)
             at += 1
         # Bash may split an unknown word into several, or drop it, so the words after it may have other meanings. In
         # quotes, it stays one word, but as an option of `env` it may run something (`-S`) or change the folder (`-C`).
@@ -258,6 +266,11 @@ def programs_run_by(words: Words, *, loosely: bool) -> Iterator[Words]:
         yield (None,)  # nested too deeply to follow
 
 
+def _is_sensitive(variable: str, assignment: str = "") -> bool:
+    """Return True if setting a variable affects which programs run or what they load."""
+    return _SENSITIVE_VARIABLE.fullmatch(variable) is not None and not _HARMLESS_ASSIGNMENT.fullmatch(assignment)
+
+
 def _programs_of_find(words: Words) -> Iterator[Words]:
     """Yield the words after each option of `find` that runs a program, or that may be such an option."""
     texts = [word or ONE for word in words]
@@ -276,7 +289,7 @@ def _programs_of_find(words: Words) -> Iterator[Words]:
             yield (*((SEVERAL,) if is_split else ()), *program)
 
 
-def folders_of_env(words: Words) -> Iterator[str | None]:
+def _folders_of_env(words: Words) -> Iterator[str | None]:
     """Yield the folders to which `env` changes before it runs a program."""
     for current in programs_run_by(words, loosely=False):
         if not current or plain_name(current[0] or "") != "env":
@@ -373,9 +386,9 @@ class _Reader:
             case "variable_assignment":
                 result.has_assignments = True
                 name, value = node.child_by_field_name("name"), node.child_by_field_name("value")
-                if _source(node) not in _NO_EDITOR:
-                    self._doubt_if_sensitive("" if name is None else _source(name).partition("[")[0])
                 text = "" if value is None else literal(value)
+                variable = "" if name is None else _source(name).partition("[")[0]
+                self._doubt_if_sensitive(variable, f"{variable}={text}")
                 result.values += filter(None, [text])
                 self._values[_source(node).partition("=")[0]] = text or ""
                 result.is_literal = result.is_literal and text is not None
@@ -402,8 +415,9 @@ class _Reader:
             case _:
                 pass
 
-    def _doubt_if_sensitive(self, name: str) -> None:
-        if _SENSITIVE_VARIABLE.fullmatch(name):
+    def _doubt_if_sensitive(self, name: str, assignment: str = "") -> None:
+        self.result.is_literal = self.result.is_literal and name != "HOME"  # `~` may be another folder
+        if _is_sensitive(name, assignment):
             self._doubt(f"it sets {name}, which decides what runs")
 
     def _visit_redirection(self, node: Node) -> None:
@@ -450,32 +464,45 @@ class _Reader:
         known_words = tuple("-" if child is None else self._known_beginning(child) for child in children)
         self.result.is_literal = self.result.is_literal and None not in words
         if is_declaration:
-            for child in filter(None, children[1:]):
-                if child.type not in ("variable_assignment", "variable_name"):
-                    word = literal(child) or ""
-                    self._doubt_if_sensitive(word.partition("=")[0] if "=" in word else "")
-                    if not _PLAIN_DECLARATION.fullmatch(word):
-                        self.result.may_run_more = True
+            kinds = ("variable_assignment", "variable_name")
+            self._check_declared(
+                literal(child) or "" for child in filter(None, children[1:]) if child.type not in kinds
+            )
         shapes = tuple(shape for child in children for shape in _shapes(child))
         self.result.commands.append(SimpleCommand(_source(node), words, self._folder, known_words, shapes))
+        for target in _folders_of_env(words):
+            self._is_certain = False
+            self._add_folders(target)
         self._used_folders = len(self._folders)
         *_, program_words = programs_run_by(words, loosely=False)  # also `cd` after `command` or `builtin`
         if program_words[:1] in (("cd",), ("pushd",)):
             target = program_words[1] if len(program_words) == 2 else None
             # CDPATH, HOME and options can change where `cd` goes.
-            if b"CDPATH" in self._source or (target and target[0] in ("~-+" if b"HOME" in self._source else "-+")):
+            last = children[-1]
+            is_home = last is not None and _source(last)[0] == "~" and b"HOME" not in self._source  # not in quotes
+            if b"CDPATH" in self._source or (target and target[0] in ("-+" if is_home else "~-+")):
                 target = None
             self._change_folder(target, is_certain=node.id in self._certain_ids and program_words == words)
         readings = dict.fromkeys((with_input_of_xargs(shapes), known_words))
         for program_words in chain.from_iterable(programs_run_by(reading, loosely=True) for reading in readings):
             texts = tuple(word or SEVERAL for word in program_words)
             self._check_program(basename(texts[0]) if texts else "", texts)
-            # An unknown first word may be nothing, or a wrapper.
+            # To the grammar, `declare` is an ordinary command after another word.
+            self._check_declared(texts[1:] if not is_declaration and "".join(texts[:1]) in _DECLARING_BUILTINS else ())
+            # An unknown first word may be nothing, or a wrapper. After `-S`, `env` runs the text of a word.
             is_unknown = bool(texts) and not is_known(texts[0])
+            self.result.is_literal = self.result.is_literal and not is_unknown
             shells = [at for at, text in enumerate(texts) if is_unknown and basename(text) in SHELLS]
             for at in shells[:MAX_PROGRAMS]:
                 self._check_program(basename(texts[at]), texts[at:])
             self.result.may_run_more = self.result.may_run_more or len(shells) > MAX_PROGRAMS
+
+    def _check_declared(self, words: Iterable[str]) -> None:
+        """Check the arguments of `declare` or a similar builtin, except those that the grammar marks as assignments."""
+        for word in words:
+            name, equals, _ = word.partition("=")
+            self._doubt_if_sensitive(name if equals else "", word)
+            self.result.may_run_more = self.result.may_run_more or not _PLAIN_DECLARATION.fullmatch(word)
 
     def _change_folder(self, target: str | None, *, is_certain: bool) -> None:
         """Follow a `cd`. It is certain if nothing after it runs unless it succeeds."""
@@ -484,10 +511,13 @@ class _Reader:
         if self._changes > MAX_CHANGES or (self._has_loop and target and target[0] not in "/~"):
             target = None
         self._is_certain = self._is_certain and is_certain and target is not None and not self._has_loop
+        self._add_folders(target)
+        self._folder = _folder_after(self._folder, target)
+
+    def _add_folders(self, target: str | None) -> None:
         for start in (self._folder,) if self._is_certain else tuple(self._folders):
             folder = _folder_after(start, target)
             self._folders[folder if len(self._folders) < MAX_FOLDERS else None] = None
-        self._folder = _folder_after(self._folder, target)
 
     def _collect_words_after_redirection(self, node: Node) -> None:
         """Remember the arguments after a redirection, because the grammar makes them part of the redirection."""
