@@ -26,7 +26,7 @@ from tools.contract.call_options import ApprovalMode
 from tools.contract.command_views import CommandView, Engine, FileRestrictions, Network, ViewKind
 from tools.contract.permission_subjects import Access, CommandSubject, Needs
 from tools.contract.tool_errors import ExecutionDeniedError, sandbox_unavailable
-from tools.files.workspace import SCRATCH_NAME, Workspace, contains, is_inside
+from tools.files.workspace import SCRATCH_NAME, Workspace, contains, is_inside, resolve_links
 from tools.machine.unlocked_cached_property import cached_property
 from tools.permissions import tool_names
 from tools.permissions.command_paths import PRIVATE_FOLDERS, STREAMS, CommandPaths, NamedPath, why_in_scratch
@@ -76,6 +76,8 @@ from tools.text.file_names import shown_path
 
 # Git commands that need consent, because they change git's settings, which are read-only for all other commands
 _GIT_CHANGES_SETTINGS = ("config", "remote", "submodule", "worktree")
+# Git commands whose options `-m` and `--message` take a message
+_WITH_MESSAGE = (("git", "commit"), ("git", "tag"), ("git", "merge"))
 _RUNS_MORE = "bash may run more than the command's words show"
 _NAME_ITS_FOLDER = (
     "Write to the workspace or /tmp. Or name the file's folder in the command, unless that folder belongs to the "
@@ -286,8 +288,8 @@ class _CommandPolicy:
                 question.add(str(rule), rule.source)
             elif is_about_commands:
                 # A function may also be called `git`, and run its arguments.
-                is_git = text.is_literal and command.words[:2] == ("git", "commit")
-                rule = rule_that_may_be_about(command, self._rules.strict, has_message=is_git)
+                has_message = text.is_literal and command.words[:2] in _WITH_MESSAGE
+                rule = rule_that_may_be_about(command, self._rules.strict, has_message=has_message)
                 if rule is not None:
                     question.add(f"the {rule} may apply to it", widens_access=True)
         doubt = text.doubt or (_RUNS_MORE if text.may_run_more else "")
@@ -400,7 +402,7 @@ class _CommandPolicy:
             if searches_folders(command):
                 folders |= real_paths
                 if not real_paths or may_search_own_folder(command):
-                    folders.update(map(os.path.realpath, own_folders))
+                    folders.update(map(resolve_links, own_folders))
             elif compares_folders(command) and not (
                 command.program == "git"
                 and "--no-index" not in command.words
@@ -796,4 +798,4 @@ def allowed_reading(rules: Rules, home: str) -> Iterator[str]:
             path = pattern.removesuffix("/**")
             path = home + path[1:] if path.startswith("~") else path[1:]
             if not set(path) & set("*?[\\") and os.path.lexists(path):
-                yield os.path.realpath(path)
+                yield resolve_links(path)

@@ -1014,6 +1014,13 @@ def test_without_bubblewrap_only_confined_or_listed_commands_run_without_a_quest
 
 
 @pytest.mark.requirement("commands.without_sandbox")
+def test_a_folder_behind_a_link_that_cannot_be_read_stops_no_command(project: Path) -> None:
+    closed = "/proc/1/root"  # which only root can read, if anyone
+    assert outcome(project, f"cd {closed}; rg x", YOLO, site=CommandSite(Engine.NONE), ask=["Read(.env)"]) == "?o"
+    assert outcome(project, "ls", allow=[f"Read(/{closed}/**)"])[0] == "r"
+
+
+@pytest.mark.requirement("commands.without_sandbox")
 def test_where_a_sandbox_is_required_nothing_runs_without_one(project: Path) -> None:
     landlock = CommandSite(Engine.LANDLOCK, failure="x", is_required=True)
     assert outcome(project, "ls", site=landlock) == "r"
@@ -1638,6 +1645,7 @@ def test_a_wrapper_with_clear_options_is_covered_by_a_rule_for_the_program_after
                 "git rebase --exec 'git push' main",
                 "git --exec-path=x commit -m 'git push'",
                 "git commit -F 'git push' -c 'git push'",
+                "git bisect run -m 'git push'",
                 "git() { python3 -c \"$3\"; } && git commit -m 'git push'",
                 "EDITOR='git push' git commit",
                 "env VISUAL='git push' git commit",
@@ -1692,6 +1700,9 @@ def test_a_wrapper_with_clear_options_is_covered_by_a_rule_for_the_program_after
                 "git commit -m 'docs: explain git push'",
                 "git commit -m 'git push is asked about'",
                 "git commit -a --message 'Fix: a; git push'",
+                "git commit --message='git push is asked about'",
+                "git tag -a v1 -m 'git push --tags'",
+                "git merge --no-ff -m 'git push' x",
                 "EDITOR=true git commit --amend",
                 'watch -n "$N" ls',
                 "bash --version",
