@@ -333,8 +333,9 @@ class _CommandPolicy:
                 break
         in_workspace = is_inside(real_path, self._roots)
         in_scratch = self._has_bubblewrap and contains(SCRATCH_NAME, path) and not in_workspace
-        exists = in_scratch or in_workspace or os.path.lexists(path)
-        if named_path.may_be_written and exists and (reason := self._paths.why_protected(named_path)) is not None:
+        # Without bubblewrap, a command can also create the path.
+        may_exist = in_scratch or in_workspace or not self._has_bubblewrap or os.path.lexists(path)
+        if named_path.may_be_written and may_exist and (reason := self._paths.why_protected(named_path)) is not None:
             question.add(f"it names {path}: {reason}", widens_access=True)
             if not in_scratch:  # the scratch folder is always writable
                 question.writable[real_path] = None

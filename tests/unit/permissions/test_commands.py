@@ -952,6 +952,19 @@ def test_without_a_sandbox_no_command_string_or_skipped_cd_hides_that_an_auto_ru
         assert judge(project, command, YOLO, site=CommandSite(Engine.NONE)).no_rule_allows, command
 
 
+@pytest.mark.requirement("commands.without_sandbox")
+@each_of("command", ["make 2> ~/.zshenv", "make > ~/.local/bin/ls", "make; cp a ~/.zshenv", "make | tee ~/.bashrc"])
+def test_without_a_sandbox_an_auto_run_file_in_the_home_is_asked_about_even_if_it_does_not_exist(
+    copy: Path, command: str
+) -> None:
+    allow = ["Bash(make *)", "Bash(cp *)", "Bash(tee *)"]
+    for engine in (Engine.NONE, Engine.LANDLOCK):
+        (home := copy.parent / "home").mkdir(exist_ok=True)
+        permission = judge(copy, command, YOLO, site=CommandSite(engine), home=home, allow=allow)
+        assert permission.no_rule_allows, command
+        assert outcome(copy, "make > ~/notes.txt", site=CommandSite(engine), home=home, allow=allow) == "o"
+
+
 @pytest.mark.requirement("commands.rules")
 def test_a_rule_for_edits_of_a_folder_does_not_cover_output_that_lands_elsewhere_if_a_cd_fails(project: Path) -> None:
     rules = ["Bash(npm test *)", "Edit(src/**)"]
