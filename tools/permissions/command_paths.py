@@ -34,6 +34,7 @@ _SEPARATORS = re.compile(r"[\s=:,;'\"`(){}<>|&$]+")
 # An absolute path whose first component is not literal
 _NONLITERAL_PATH = re.compile(r"(?<![\w.~-])/[\w.-]*[*?\[{$\\'\"`]")
 MAX_LETTERS = 9  # a path attached to an option must start before this position in the word
+MAX_PATHS = 3_000  # maximum paths that the words of a command may mean, in all folders in which it may work
 _MAKES_WORK_TREE = re.compile(r"(clone|init|worktree add|submodule add)\b")  # git subcommands
 # Folders of which each client or command has its own, writable copy in the sandbox
 PRIVATE_FOLDERS = (SCRATCH_NAME, "/var/tmp", "/run", "/var/run", "/dev/shm")  # noqa: S108 - only names
@@ -61,6 +62,7 @@ class CommandPaths:
         self._site = command.site
         self._has_bubblewrap = command.site.engine is Engine.BUBBLEWRAP
         self._redirections = (*text.redirections, *text.inner_redirections)
+        self.are_too_many = False  # whether the words may mean more paths, which are not in `named_paths`
         self._resolved_paths: dict[tuple[str, bool], str] = {}  # keyed by path, and by whether it is written
         self._is_folder_inside: dict[str | None, bool] = {}  # whether each folder is in the workspace
         self._workspace = workspace
@@ -116,10 +118,13 @@ class CommandPaths:
         # Bubblewrap hides and protects files whatever a command calls them. Without it, all possible paths count.
         folders = (folder,) if self._has_bubblewrap or is_cd else dict.fromkeys((folder, *self._text.folders))
         for word in words:
+            if self.are_too_many:
+                return
             if not word or _CODE_CHARACTERS.search(word) or word.startswith(CONNECTIONS):
                 continue
             for path in filter(None, dict.fromkeys(self.absolute(word, start) for start in folders)):
                 if (path, is_written) not in self._resolved_paths:
+                    self.are_too_many = len(self._resolved_paths) >= MAX_PATHS
                     self._resolved_paths[path, is_written] = self._resolved(path, is_written=is_written)
                 yield path, self._resolved_paths[path, is_written]
 
@@ -183,7 +188,7 @@ class CommandPaths:
             letters = (piece for token in tokens for piece in _option_suffixes(token))
             used_paths += self._paths((*tokens, *letters), "")
         scratch = (SCRATCH_NAME, "/proc", *filter(None, (self._site.scratch,)))  # symlinks in `/proc` can lead anywhere
-        return any(
+        return self.are_too_many or any(
             is_inside(path, scratch) and not (is_inside(path, self._roots) or path in replaced_paths)
             for paths in used_paths
             for path in paths

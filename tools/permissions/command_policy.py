@@ -250,6 +250,8 @@ class _CommandPolicy:
                 question.writable[named_path.real_path] = None
             elif not (named_path.is_program or is_allowed):
                 self._ask_about_path(question, named_path)
+        if self._paths.are_too_many:
+            question.add("it may name more paths than can be judged", widens_access=True)
         is_changing = self._has_bubblewrap and not self._is_reading
         if is_changing and (reason := guarded_paths.why_not_held(self._roots)):
             question.add(reason, widens_access=True)

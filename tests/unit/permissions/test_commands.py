@@ -1101,6 +1101,15 @@ def test_commands_with_many_words_or_folders_are_judged_in_linear_time(project: 
 
 
 @pytest.mark.requirement("commands.bad_input")
+def test_a_command_that_may_name_thousands_of_paths_is_asked_about(project: Path) -> None:
+    words = " ".join(f"-abc/{number}" for number in range(300))
+    for site in (CommandSite(Engine.NONE), CommandSite(Engine.LANDLOCK)):
+        assert outcome(project, f"pytest {words}", YOLO, site=site) == "o"
+        assert outcome(project, f"cd a; cd b; pytest {words}", YOLO, site=site, allow=["Bash(pytest *)"]) == "?o"
+    assert outcome(project, f"cd a; cd b; pytest {words}", YOLO) == "wn"
+
+
+@pytest.mark.requirement("commands.bad_input")
 def test_a_command_that_is_too_large_or_too_deep_to_parse_is_asked_about(project: Path) -> None:
     assert judge(project, "xargs " * 2_000).verdict is Verdict.ASK
     for command in (
