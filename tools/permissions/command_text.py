@@ -153,7 +153,8 @@ class CommandText:
     inner_redirections: list[Redirection] = field(default_factory=list[Redirection])  # those in literal command strings
     values: list[str] = field(default_factory=list[str])  # the literal values that the text assigns to variables
     source: str = ""  # the whole text, with spaces in place of output redirections
-    # If a `cd` may fail, be skipped or be in a subshell: every folder in which any command may work
+    # If a `cd` may fail, be skipped or be in a subshell: every folder in which any command may work. Also the folders
+    # in which `env` runs programs
     folders: dict[str | None, None] = field(default_factory=dict[str | None, None])
     doubt: str = ""  # why the text was not fully understood, as a clause; else empty
     is_literal: bool = True  # whether the text contains no expansions, loops, branches or functions
@@ -290,14 +291,17 @@ def _programs_of_find(words: Words) -> Iterator[Words]:
 
 
 def _folders_of_env(words: Words) -> Iterator[str | None]:
-    """Yield the folders to which `env` changes before it runs a program."""
+    """Yield the folders to which `env` changes before it runs a program, which may be another `env`."""
+    folder: str | None = ""
     for current in programs_run_by(words, loosely=False):
         if not current or plain_name(current[0] or "") != "env":
             continue
         at, _ = _skip_options(current, "env")
+        start = folder
         for word, next_word in pairwise((*current[1:at], None)):
             if word is not None and (option := _CHDIR.fullmatch(word)):
-                yield option[1] or next_word
+                folder = _folder_after(start, option[1] or next_word)
+                yield folder
 
 
 def _skip_options(words: Words, wrapper: str) -> tuple[int, bool]:
@@ -338,6 +342,7 @@ class _Reader:
         self.texts: list[tuple[str, str | None]] = []
         self._folder = folder  # the current folder if every `cd` so far succeeded
         self._folders = dict.fromkeys(folders or (folder,))  # every folder that may be current in any part of the text
+        self._folders_of_env: dict[str | None, None] = {}  # the folders in which `env` runs programs
         self._used_folders = (
             0  # how many of `_folders` matter to a command or redirection, because it follows their `cd`
         )
@@ -372,7 +377,7 @@ class _Reader:
         if self._has_shell:
             self.texts += bodies
         used_folders = self._folders if self._has_loop else islice(self._folders, self._used_folders)
-        self.result.folders = {} if self._is_certain else dict.fromkeys(used_folders)
+        self.result.folders = ({} if self._is_certain else dict.fromkeys(used_folders)) | self._folders_of_env
         self.result.source = self._source.decode("utf-8", "surrogatepass")
 
     def _doubt(self, reason: str) -> None:
@@ -471,8 +476,7 @@ class _Reader:
         shapes = tuple(shape for child in children for shape in _shapes(child))
         self.result.commands.append(SimpleCommand(_source(node), words, self._folder, known_words, shapes))
         for target in _folders_of_env(words):
-            self._is_certain = False
-            self._add_folders(target)
+            self._add_folders(self._folders_of_env, target)
         self._used_folders = len(self._folders)
         *_, program_words = programs_run_by(words, loosely=False)  # also `cd` after `command` or `builtin`
         if program_words[:1] in (("cd",), ("pushd",)):
@@ -511,13 +515,13 @@ class _Reader:
         if self._changes > MAX_CHANGES or (self._has_loop and target and target[0] not in "/~"):
             target = None
         self._is_certain = self._is_certain and is_certain and target is not None and not self._has_loop
-        self._add_folders(target)
+        self._add_folders(self._folders, target)
         self._folder = _folder_after(self._folder, target)
 
-    def _add_folders(self, target: str | None) -> None:
+    def _add_folders(self, folders: dict[str | None, None], target: str | None) -> None:
         for start in (self._folder,) if self._is_certain else tuple(self._folders):
             folder = _folder_after(start, target)
-            self._folders[folder if len(self._folders) < MAX_FOLDERS else None] = None
+            folders[folder if len(folders) < MAX_FOLDERS else None] = None
 
     def _collect_words_after_redirection(self, node: Node) -> None:
         """Remember the arguments after a redirection, because the grammar makes them part of the redirection."""
