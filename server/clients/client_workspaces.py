@@ -20,7 +20,7 @@ from server.protocol.json_rpc import MCPError, as_mapping
 from server.protocol.request_table import RequestContext
 from server.settings.server_models import WorkspaceSettings
 from server.settings.settings_files import home_folder, real_path
-from tools.contract.tool_errors import ExhaustedError
+from tools.contract.tool_errors import ExhaustedError, suppress_unless_scarce
 from tools.files.workspace import Forbidden, Scratch, Workspace, contains
 from tools.machine.threads import THREADS
 from tools.permissions.permission_policy import ALL_RIGHTS, Rights
@@ -28,9 +28,9 @@ from tools.permissions.permission_policy import ALL_RIGHTS, Rights
 logger = logging.getLogger(__name__)
 
 ROOTS_WAIT_SECONDS = 5.0  # how long a file call waits for the client's response to `roots/list`
-NEXT_ROOTS_WAIT_SECONDS = 1.0  # how long a file call waits if the client did not respond last time
+NEXT_ROOTS_WAIT_SECONDS = 1.0  # how long a file call waits if the last request had no valid result
 PLACE_WAIT_SECONDS = 10.0  # how long an upstream's start waits for roots: its working folder cannot change later
-QUIET_SECONDS = 0.1  # debounce time before changed roots are requested; no call waits for it
+QUIET_SECONDS = 0.1  # debounce time before changed roots are requested again; no call waits for it
 LONGEST_FLOOD_SECONDS = 5.0  # the longest debounce if the client keeps announcing changes
 MAX_ROOTS = 1_000  # maximum number of roots per client; every path is compared with each of them
 MAX_KEPT_WORKSPACES = 1_000  # maximum number of cached workspaces; clients of the same project share one
@@ -52,7 +52,7 @@ class RootsState:
     changes: int = 0  # how many times the client has announced changed roots
     # Held during `roots/list`; replaced when the roots change
     request_lock: anyio.Lock = field(default_factory=anyio.Lock)
-    is_silent: bool = False  # whether the client did not respond last time
+    is_silent: bool = False  # whether the last `roots/list` request had no valid result
     notification: RequestContext | None = None  # the latest notification of changed roots, while one is being handled
 
 
@@ -173,8 +173,20 @@ def _why_too_broad(folder: str) -> str:
     home = Path(real_path(home))
     if _is_same_folder(folder, home):
         return "your home folder"
-    is_above_home = any(_is_same_folder(folder, parent) for parent in home.parents)
+    is_above_home = any(_is_same_folder(folder, parent) for parent in home.parents) or any(
+        contains(folder, name) and _is_same_folder(name, home) for name in _other_names(home)
+    )
     return "a folder that contains your home folder" if is_above_home else ""
+
+
+def _other_names(home: Path) -> list[str]:
+    """Return the paths of a folder, which has several if a folder above it is mounted twice."""
+    from tools.shell.sandbox.mount_check import MountTable  # noqa: PLC0415 - not needed at startup
+
+    if sys.platform == "linux":
+        with suppress_unless_scarce():
+            return [*MountTable().names_of(str(home))]
+    return []
 
 
 @lru_cache(MAX_ROOTS)  # called on the event loop, and the folder may be on a file system that hangs later
@@ -187,7 +199,7 @@ def _is_same_folder(folder: str, other: Path) -> bool:
 
 
 def _without_broad_folders(folders: Sequence[str]) -> tuple[Sequence[str], str]:
-    """Return a client's folders without those that only the operator can name, and why the others are not used."""
+    """Return a client's folders except those that only the operator can name, and why these are not used."""
     broad = {folder: description for folder in folders if (description := _why_too_broad(folder))}
     problem = " ".join(
         f"The client has opened '{folder}', {description}, which becomes a workspace only if the operator names it. "

@@ -118,7 +118,8 @@ class ServerPrograms:
     def command(self, server: LanguageServer, roots: Collection[str]) -> tuple[str, ...] | None:
         """Return the absolute path and the arguments of a server's program, or `None` if no program is found. Blocking.
 
-        A program in the workspace takes precedence over the search path if it has not changed since it was trusted.
+        For a known server, a program in the workspace takes precedence over the search path if it has not changed since
+        it was trusted. The program of a configured server is looked up outside the workspace.
         """
         if server in self.configured_servers:
             name, *arguments = server.commands[0]

@@ -49,8 +49,8 @@ class MemoryFiles:
         """Return the file of a scope. Blocking, because symlinks are resolved.
 
         The rules of the client's workspace also apply in the global folder. Raises a `ToolError` if there is no folder,
-        if the resolved file is outside it, or if a name (for the global memory, also the resolved one) is not that of a
-        Markdown file.
+        if the resolved file is outside it, or if the configured name (for the global memory, also the name of the
+        resolved file) is not that of a Markdown file.
         """
         from tools.files.workspace import Workspace  # noqa: PLC0415 - not needed at startup
 

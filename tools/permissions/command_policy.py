@@ -437,10 +437,11 @@ class _CommandPolicy:
             for command in changing or self._unlisted_commands:
                 effect = "needs the network" if self._is_online(command) else "is not known to be read-only"
                 problem = effect if changing else "would run where it can change files"
-                name = first_words(command.words) or command.name or "a program whose name is not literal"
+                name = first_words(command.words) or command.name
+                subject = f"'{name}'" if name else "a program whose name is known only when it runs"
                 is_of_workspace = self._paths.is_of_workspace(command)
                 location = "" if is_of_workspace else ", and may work outside the workspace or use files in /tmp"
-                reasons.append(f"'{name}' {problem}{location}")
+                reasons.append(f"{subject} {problem}{location}")
             if self._text.may_run_more:
                 reasons = reasons or [_RUNS_MORE]
             else:
@@ -493,7 +494,8 @@ class _CommandPolicy:
             scope = first_words(command.words)
             if not (scope and self._paths.is_of_workspace(command)):
                 return []
-            # If rules cannot allow most subcommands of a git command (`git worktree`), name only one that reads.
+            # Rules cannot allow most subcommands of these git commands (such as `git worktree add`). If the subcommand
+            # only reads (`git worktree list`), the rule names it.
             if scope in {f"git {name}" for name in _GIT_CHANGES_SETTINGS} and is_reader(command.words):
                 subcommand = "".join(word or "" for word in command.words[2:3])
                 scope += f" {subcommand}" if re.fullmatch("[a-z-]+", subcommand) else ""

@@ -125,7 +125,7 @@ def _possible_git_arguments(shapes: tuple[str, ...]) -> Iterator[tuple[str, ...]
 
 
 def _without_later_git_options(words: Sequence[str]) -> tuple[str, ...]:
-    """Return the words without the options after each `git`, which the program may run."""
+    """Return the words without the options right after each later `git`, because the program may run this git."""
     kept, at = [*words[:1]], 1
     while at < len(words):
         kept.append(words[at])

@@ -164,10 +164,10 @@ def _explanations(command: FinishedCommand) -> list[str]:
     if confined_command.view is not ViewKind.UNCONFINED:
         # A failure does not show that the view was too small, because `grep`, `diff` and `test` return 1 in normal use.
         if hints := [*_file_hints(command), *_network_and_process_hints(command)]:
-            network = "the network"
+            network = "network access"
             if confined_command.network is not Network.HOST:
                 has_loopback = confined_command.engine is not Engine.LANDLOCK
-                network = "no network except a loopback inside the sandbox" if has_loopback else "no network"
+                network = f"no network access{' except to a loopback inside the sandbox' if has_loopback else ''}"
             notes.append(
                 f"Note: the command ran in the {confined_command.view.value} view, with {network}. {' '.join(hints)}"
             )

@@ -341,10 +341,13 @@ class Upstream:
     def _add_first_failure(self, first: UpstreamStatus, transport: Transport) -> None:
         """After `transport` has failed, report the failure of the first transport too, or only that if it says more."""
         status = self.status
-        if status.state is not UpstreamState.FAILED:
+        could_be_met = status.challenge is None or status.challenge.could_be_met
+        if status.state is not UpstreamState.FAILED and could_be_met:
             return
         if first.state is not UpstreamState.FAILED:  # a login is needed, or the server is this one
             status.challenge = first.challenge
+            if self.login is not None:
+                self.login.challenge = first.challenge
             status.change(first.state, first.problem)
         elif first.problem != status.problem:
             status.change(status.state, f"{first.problem}; over {transport.name.upper()}, {status.problem}")
@@ -622,7 +625,7 @@ class Upstream:
         return None if self.login is None else LoginNeededError(self.login)
 
     async def begin_session(self) -> None:
-        """After the server has lost a session, open a new listing session if the server has lost that one too."""
+        """Replace the listing session if the server, which has just lost another session, has lost it too."""
         if (listing := self.live_session) is not None:
             await listing.flush()
         await self.reconnect()
@@ -650,7 +653,7 @@ class Upstream:
         retry_time = "automatically; try the call again later"
         if remaining_seconds > 0:
             retry_time = f"in {remaining_seconds} s; try the call again after that"
-        advice = f"The connection is retried {retry_time}, or continue without it."
+        advice = f"The connection will be retried {retry_time}; or continue without this server."
         if status.state is UpstreamState.NEEDS_AUTHENTICATION:
             advice = f"The operator must set credentials. {WAYS_TO_AUTHENTICATE}"
         elif status.state is UpstreamState.LEFT_OUT:

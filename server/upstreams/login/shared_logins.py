@@ -117,7 +117,7 @@ class SharedLogins:
         return entries
 
     async def stamp(self, resource: str, principal: str) -> object | None:
-        """Return the version, cached for CHECK_SECONDS, because every call without a token needs it."""
+        """Return the login's version, cached for CHECK_SECONDS: until there is a token, every call asks for it."""
         key, now = key_of(resource, principal), time.monotonic()
         check = self._checks.get(key)
         if check is None or now > check[0] + CHECK_SECONDS:

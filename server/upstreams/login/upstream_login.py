@@ -135,7 +135,7 @@ class LoginAttempt:
 def login_store(replica: Replica, state_folder: str | None, storage: Literal["file", "keyring"]) -> LoginStore | None:
     """Return the storage that replicas share, if the replica has a store and keys; otherwise that on this machine.
 
-    Returns `None` if there is no state folder on this machine.
+    Returns `None` if replicas share no storage and there is no state folder on this machine.
     """
     if not replica.shares_secrets:
         return None if state_folder is None else FileLogins(TokenStore(state_folder, storage))
@@ -606,7 +606,7 @@ class Login:
 
     @asynccontextmanager
     async def _lock(self, owner: str | None = None) -> AsyncGenerator[None]:
-        """Keep other processes from renewing this login or, with `owner`, from other work under this owner's lock."""
+        """Keep other processes from renewing this login or, with `owner`, from doing work under that owner's lock."""
         owner = self.principal if owner is None else owner
         deadline = anyio.current_time() + TURN_SECONDS
         release: Release | None = None

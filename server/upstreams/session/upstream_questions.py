@@ -250,7 +250,10 @@ class SessionQuestions:
             live.scope.cancel()
 
     def hand_out(self, call: InFlightCall) -> list[UpstreamQuestion]:
-        """Hand out the questions that this call may show, once. The caller must settle them, or resume the call."""
+        """Return the questions that this call may show, and mark them so that no other call shows them meanwhile.
+
+        The caller must settle them, or resume the call.
+        """
         questions = self._questions_for(call)
         for question in questions:
             question.is_handed_out = True

@@ -173,9 +173,8 @@ def plan_edit(
     if len(old.text) + growth > MAX_CHANGED_BYTES:  # checked before text of this size is created
         raise ToolError(
             ToolErrorType.FILE_TOO_LARGE,
-            f"The edit would make '{location.shown}' larger than {MAX_CHANGED_BYTES:,} bytes: old_string was "
-            f"found {len(match.spans):,} times, and new_string has {len(new_string):,} characters. "
-            "Nothing was written.",
+            f"The edit would make '{location.shown}' larger than {MAX_CHANGED_BYTES:,} bytes, because it would "
+            f"insert new_string ({len(new_string):,} characters) {len(match.spans):,} times. Nothing was written.",
         )
     text, spans = apply_edit(haystack, match, old_string, new_string)
     if text == old.text:
