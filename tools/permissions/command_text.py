@@ -342,10 +342,10 @@ class _Reader:
         self.texts: list[tuple[str, str | None]] = []
         self._folder = folder  # the current folder if every `cd` so far succeeded
         self._folders = dict.fromkeys(folders or (folder,))  # every folder that may be current in any part of the text
-        self._folders_of_env: dict[str | None, None] = {}  # the folders in which `env` runs programs
-        self._used_folders = (
-            0  # how many of `_folders` matter to a command or redirection, because it follows their `cd`
-        )
+        # For each `env` that changes the folder: the current folder if every `cd` so far succeeded, and the target
+        self._changes_of_env: dict[tuple[str | None, str | None], None] = {}
+        # How many of `_folders` matter to a command or redirection, because it follows their `cd`
+        self._used_folders = 0
         self._changes = 0  # how many `cd` commands there are so far
         self._is_certain = not folders  # whether every `cd` so far was certain (see `_change_folder`)
         self._certain_ids: set[int] = set()  # the ids of commands that only `&&` joins to all others
@@ -377,7 +377,10 @@ class _Reader:
         if self._has_shell:
             self.texts += bodies
         used_folders = self._folders if self._has_loop else islice(self._folders, self._used_folders)
-        self.result.folders = ({} if self._is_certain else dict.fromkeys(used_folders)) | self._folders_of_env
+        starts = () if self._is_certain else (*used_folders,)
+        self.result.folders = dict.fromkeys(starts)
+        for own_folder, target in self._changes_of_env:
+            _add_folders(self.result.folders, (own_folder, *starts), target)
         self.result.source = self._source.decode("utf-8", "surrogatepass")
 
     def _doubt(self, reason: str) -> None:
@@ -475,8 +478,7 @@ class _Reader:
             )
         shapes = tuple(shape for child in children for shape in _shapes(child))
         self.result.commands.append(SimpleCommand(_source(node), words, self._folder, known_words, shapes))
-        for target in _folders_of_env(words):
-            self._add_folders(self._folders_of_env, target)
+        self._changes_of_env |= {(self._folder, target): None for target in _folders_of_env(words)}
         self._used_folders = len(self._folders)
         *_, program_words = programs_run_by(words, loosely=False)  # also `cd` after `command` or `builtin`
         if program_words[:1] in (("cd",), ("pushd",)):
@@ -515,13 +517,8 @@ class _Reader:
         if self._changes > MAX_CHANGES or (self._has_loop and target and target[0] not in "/~"):
             target = None
         self._is_certain = self._is_certain and is_certain and target is not None and not self._has_loop
-        self._add_folders(self._folders, target)
+        _add_folders(self._folders, (self._folder,) if self._is_certain else tuple(self._folders), target)
         self._folder = _folder_after(self._folder, target)
-
-    def _add_folders(self, folders: dict[str | None, None], target: str | None) -> None:
-        for start in (self._folder,) if self._is_certain else tuple(self._folders):
-            folder = _folder_after(start, target)
-            folders[folder if len(folders) < MAX_FOLDERS else None] = None
 
     def _collect_words_after_redirection(self, node: Node) -> None:
         """Remember the arguments after a redirection, because the grammar makes them part of the redirection."""
@@ -612,6 +609,11 @@ def _folder_after(folder: str | None, target: str | None) -> str | None:
     if folder is None or target is None:
         return None
     return target if target.startswith("~") else join(folder, target)
+
+
+def _add_folders(folders: dict[str | None, None], starts: Iterable[str | None], target: str | None) -> None:
+    for start in starts:
+        folders[_folder_after(start, target) if len(folders) < MAX_FOLDERS else None] = None
 
 
 def _source(node: Node) -> str:

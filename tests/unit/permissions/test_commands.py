@@ -1170,6 +1170,7 @@ def test_a_command_that_is_too_large_or_too_deep_to_parse_is_asked_about(project
         ("for i in 1 2; do env -C src npm test; done", "w"),
         ("cd src && env -C ../.. ls && npm test", "?w"),
         ("cd src && env -C .. env -C .. npm test", "?w"),
+        ("cd src && for i in 1 2; do env -C .. npm test; cd ~/project; done", "?w"),
         ("env -C a npm test; env -C b npm test; env -C c npm test; env -C d npm test; env -C e npm test", "w"),
         ("cd ~/notes && cd ~/project && env -C src npm test", "w"),
         ("env -C .. npm test", "?w+"),
