@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from tree_sitter import Node
 
 
-MAX_CHARS = 16_384  # maximum characters to parse; parsing this many takes at most 0.1 s
+MAX_CHARS = 16_384  # maximum characters to parse; takes up to 0.1 s, or 1.5 s for an endless pipeline (`a|a|`...)
 MAX_COMMANDS = 2_000
 MAX_PROGRAMS = 8  # maximum programs that run each other in a simple command, such as `env nice make`
 MAX_FOLDERS = 12  # maximum folders in which a command may work; if there are more, the others are unknown
