@@ -20,7 +20,7 @@ from server.protocol.json_rpc import MCPError, as_mapping
 from server.protocol.request_table import RequestContext
 from server.settings.server_models import WorkspaceSettings
 from server.settings.settings_files import home_folder, real_path
-from tools.contract.tool_errors import ExhaustedError
+from tools.contract.tool_errors import ExhaustedError, suppress_unless_scarce
 from tools.files.workspace import Forbidden, Scratch, Workspace, contains
 from tools.machine.threads import THREADS
 from tools.permissions.permission_policy import ALL_RIGHTS, Rights
@@ -173,8 +173,20 @@ def _why_too_broad(folder: str) -> str:
     home = Path(real_path(home))
     if _is_same_folder(folder, home):
         return "your home folder"
-    is_above_home = any(_is_same_folder(folder, parent) for parent in home.parents)
+    is_above_home = any(_is_same_folder(folder, parent) for parent in home.parents) or any(
+        contains(folder, name) and _is_same_folder(name, home) for name in _other_names(home)
+    )
     return "a folder that contains your home folder" if is_above_home else ""
+
+
+def _other_names(home: Path) -> list[str]:
+    """Return the paths of a folder, which has several if a folder above it is mounted twice."""
+    from tools.shell.sandbox.mount_check import MountTable  # noqa: PLC0415 - not needed at startup
+
+    if sys.platform == "linux":
+        with suppress_unless_scarce():
+            return [*MountTable().names_of(str(home))]
+    return []
 
 
 @lru_cache(MAX_ROOTS)  # called on the event loop, and the folder may be on a file system that hangs later

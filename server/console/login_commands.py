@@ -84,7 +84,7 @@ async def _log_in(app: App, alias: str, principal: str, *, opens_browser: bool) 
     login = upstream.login_of(principal)
     if login is None:
         raise CommandFailure(
-            f"There is no login for {alias}: mcpServers.{alias}.headers sets its Authorization header, oauth.enabled "
+            f"there is no login for {alias}: mcpServers.{alias}.headers sets its Authorization header, oauth.enabled "
             "is false, or there is no home folder to store a login in."
         )
     if not login.needs_person:

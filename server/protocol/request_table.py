@@ -103,7 +103,7 @@ class NoOutbound:
 
     async def request(self, method: str, params: Json | None) -> Json:
         del params
-        raise MCPError(INVALID_REQUEST, f"A client of this revision cannot receive a request '{method}'.")
+        raise MCPError(INVALID_REQUEST, f"A client of this revision cannot receive {method} requests.")
 
     async def notify(self, method: str, params: Json | None) -> None:
         """Drop the notification."""
@@ -205,8 +205,8 @@ class RequestTable:
     async def answer(self, ctx: RequestContext) -> Json:
         """Return the result of a request, in the form of the client's revision.
 
-        From a result for a handshake-era client, only keys that its revision does not have are removed. A result for a
-        2026-07-28 client gets the keys that this revision requires. Raises `MCPError` to respond with an error.
+        A result for a handshake-era client loses the keys that the revision does not have. A result for a 2026-07-28
+        client gets the keys that this revision requires. Raises `MCPError` to respond with an error.
         """
         result: Json = dict(await self._chain(ctx))
         connection = ctx.connection

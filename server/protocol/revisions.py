@@ -50,7 +50,7 @@ def encode_header(value: str) -> str:
 
 
 def decode_header(header: str | None) -> str | None:
-    """Return a header's value, decoded if it is encoded; `None` if the header is missing or its base64 is invalid."""
+    """Return a header's value, decoded if it is encoded; `None` if the header is missing or cannot be decoded."""
     match = _ENCODED.fullmatch(header or "")
     if header is None or match is None:
         return header

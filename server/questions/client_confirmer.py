@@ -61,7 +61,7 @@ TOO_MANY = Unavailable(
 
 
 class AskedQuestions:
-    """Counts questions: asked, answered, and open (a request is waiting for the answer)."""
+    """Counts the questions whose answer a request waits for: asked, answered, and open."""
 
     asked = answered = open = 0
 
@@ -126,7 +126,7 @@ class AlreadyConsented:
 
 
 def _framework(ctx: RequestContext) -> str:
-    """Return the name of the agent framework that a client belongs to; empty for other clients."""
+    """Return a client's key in `FRAMEWORKS`; empty if the client is not known to be an agent framework."""
     name = str(ctx.connection.client_info.get("name"))
     name = "stdio:" if name.startswith("stdio: ") else name
     return name if name in FRAMEWORKS else ""
@@ -222,7 +222,7 @@ def with_marked_answer(ctx: RequestContext) -> RequestContext:
 
 @dataclass(eq=False, slots=True)
 class PendingQuestion:
-    """One question, which is answered once or disappears with its call."""
+    """A question for the dashboard, until it is answered, its time limit has passed, or its call ends."""
 
     question: Question
     client: str  # the client's name and version

@@ -31,7 +31,7 @@ from tools.shell.job_table import JobTable
 
 logger = logging.getLogger(__name__)
 
-MAX_CLIENTS = 10_000  # maximum number of client states; beyond this, the client that is idle the longest is forgotten
+MAX_CLIENTS = 10_000  # maximum number of client states; beyond this, the longest-idle client is forgotten
 MAX_CALLS = 256  # maximum number of concurrent calls per network client; limits how many unsent results are in memory
 MAX_PROGRAMS = 16  # maximum number of programs without a session, per token, whose reads are tracked separately
 CLEANUP_SECONDS = 0.5  # added to `idle_seconds`, so that several silent clients are forgotten together

@@ -1,7 +1,7 @@
 """A middleware that limits how many calls a client makes per minute and concurrently, if the operator sets a limit.
 
-A client is identified by its token, or else by its session. Clients with neither share one limit. Replicas count calls
-per minute together in their shared store, and separately while the store is unavailable.
+A client is identified by its token, or else by its session. Clients with neither share one limit. Except for sessions,
+replicas count calls per minute together in their shared store, and separately while the store is unavailable.
 """
 
 from __future__ import annotations
@@ -49,8 +49,8 @@ class CallLimits:
         key = client_key(ctx)
         usage = self._clients.get(key)
         if usage is None:
-            # Above the maximum number of clients, forget the ones that are silent the longest, if they have no calls
-            # in progress.
+            # Above the maximum number of clients, forget those that have been silent for the longest time, unless they
+            # have calls in progress.
             surplus = max(len(self._clients) - MAX_CLIENTS + 1, 0)
             for other_key, silent in tuple(islice(self._clients.items(), surplus)):
                 if not silent.in_progress:

@@ -1,7 +1,7 @@
 """Completes paths: for the `at` prompt, the last path in its line; for the file resource template, its `path`.
 
-Each request lists the folder that contains the name being typed. Text without a folder is also searched for in the
-names of files in all subfolders, for a limited time.
+Each request lists the folder that contains the name being typed. Text without a folder, if longer than one character,
+is also searched for in the names of files in all subfolders, for a limited time.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Sends progress to clients that asked for it, so that long requests do not time out.
 
-Clients give up after a minute or less of silence, even while a person thinks about a question.
+Many clients give up after a minute or less of silence, even while a person thinks about a question.
 """
 
 from __future__ import annotations

@@ -4,8 +4,8 @@ The `at` prompt adds files to the conversation of any client, like `@` in Qwen C
 as resources, and load them into conversations themselves.
 
 Clients' requests to read a file or to complete a path go through the call flow, under the name of the tool whose rules
-apply, and with the same workspace, limits and consent as a call to that tool. If the built-in tools are off, this
-server offers no prompts, resources or completion of its own.
+apply, and with the same workspace, limits and consent as a call to that tool. Completion never asks for consent. If the
+built-in tools are off, this server offers no prompts, resources or completion of its own.
 """
 
 from __future__ import annotations

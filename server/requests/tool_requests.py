@@ -80,7 +80,7 @@ _COMMANDS = "run_shell_command"
 _ASKED: Mapping[ApprovalMode, str] = {
     ApprovalMode.PLAN: "only reading and searching are possible",
     ApprovalMode.DEFAULT: "anything that changes something or leaves this machine may need the user's consent",
-    ApprovalMode.AUTO_EDIT: "commands may need the user's consent; edits and web access do not",
+    ApprovalMode.AUTO_EDIT: "commands may need the user's consent; edits and web access rarely do",
     ApprovalMode.YOLO: "almost nothing needs the user's consent",
 }
 _CONFINED = (
@@ -207,7 +207,7 @@ class ToolRequests:
                 sentences.append(f"Commands run confined: they {_CONFINED}")
             elif _COMMANDS in tool_names and settings.shell.sandbox == "auto":
                 # The sandbox is tested only when the first command runs. Until then, assume that it works if bubblewrap
-                # is installed. Before bubblewrap runs, another check rejects a program inside a workspace.
+                # is installed. Before bubblewrap runs, another check rejects a `bwrap` inside a workspace.
                 path = f"/usr/bin{os.pathsep}{os.environ.get('PATH', os.defpath)}"
                 if shutil.which("bwrap", path=path) is not None:
                     sentences.append(f"If commands run confined, they {_CONFINED}")
@@ -350,8 +350,8 @@ class ToolRequests:
         if owner is not None and name in pool.catalog.vanished.get(owner.alias, ()):
             return ToolError(
                 ToolErrorType.TOOL_NOT_REGISTERED,
-                f"The server {owner.alias} no longer has a tool '{name}': the list that you have is from the last "
-                "run, and the server now lists other tools. Nothing was done; list the tools again.",
+                f"The server {owner.alias} no longer has a tool '{name}': your list of tools is out of date. "
+                "Nothing was done; list the tools again.",
             )
         if unused_error is not None:
             return unused_error
@@ -379,7 +379,7 @@ class ToolRequests:
     ) -> Exchange | ToolResult:
         """Have the user log in to a call's upstream. Returns the request to continue with, or the result to send."""
         is_permitted = not self.router.relay.why_denied(owner.alias, exchange.rights)
-        # The server may have its own tool of this name.
+        # The server may have a tool of its own with the same name as the login tool.
         is_ours = owner.is_login_offered or bool(exchange.carried.get("ours"))
         for _ in range(MAX_LOGINS):
             # A login that began before the user consented to the call is continued even if the upstream no longer
@@ -461,7 +461,7 @@ def _purpose_sentences(tool_names: Collection[str]) -> Iterator[str]:
     web = [name for name in ("web_search", "web_fetch") if name in tool_names]
     if web:
         yield f"{_enumerated(web)} {'reach' if len(web) > 1 else 'reaches'} the web."
-    kept_content = {"save_memory": "facts for later conversations", "todo_write": "the plan of this one"}
+    kept_content = {"save_memory": "facts for later conversations", "todo_write": "the current plan"}
     keeps = [f"{name} keeps {content}" for name, content in kept_content.items() if name in tool_names]
     if keeps:
         yield f"{', '.join(keeps)}."

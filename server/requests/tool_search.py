@@ -148,7 +148,7 @@ class ToolSearch:
             f"{alias} ({_truncate(description, room)})" if description and room > 10 else alias
             for alias, description in entries
         ]
-        text = ", ".join(servers)
+        text = ", ".join(servers) or "none"
         return text if len(text) <= MAX_SERVER_CHARS else f"{text[:MAX_SERVER_CHARS].rpartition(', ')[0]} and more"
 
     async def answer(
@@ -178,7 +178,12 @@ class ToolSearch:
         if not isinstance(limit, int) or isinstance(limit, bool) or not 1 <= limit <= MAX_RESULTS:
             raise _invalid(SEARCH, f"limit must be a whole number from 1 to {MAX_RESULTS}.")
         index, tools = await self._load_index()
-        numbers = index.find(query, limit, lambda number: self._is_current(tools[number], rights))
+        # A denied server may have thousands of tools, and asking the policy about each of them would take too long.
+        aliases = [upstream.alias for upstream in self.pool.upstreams]
+        permitted = {alias for alias in aliases if not self.policy.why_server_not_offered(alias, rights)}
+        numbers = index.find(
+            query, limit, lambda number: tools[number].alias in permitted and self._is_current(tools[number], rights)
+        )
         matches, near_matches = ([tools[number] for number in part] for part in numbers)
         lines: list[str] = []
         for tool in matches or near_matches:  # each with its arguments, required ones first

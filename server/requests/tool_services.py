@@ -54,7 +54,7 @@ logger = logging.getLogger(__name__)
 FLAGS = {"tools.include": "--include-tools", "tools.exclude": "--exclude-tools"}
 _NO_SESSION = "This client has no session, so each of its commands has its own /tmp, and file tools have none."
 _ONE_CALL = "This server ends with the call, and each of its commands has its own /tmp, so file tools have none."
-CLOSE_SECONDS = 5.0  # time limit for stopping commands at shutdown; the broker kills the rest
+CLOSE_SECONDS = 5.0  # limit at shutdown for stopping commands (the broker kills the rest) and for removing folders
 
 
 def page_fetcher(settings: WebSettings) -> Callable[[], PageFetcher]:
@@ -71,7 +71,7 @@ def page_fetcher(settings: WebSettings) -> Callable[[], PageFetcher]:
 
 
 class LazyJournal:
-    """The journal of changes, loaded at the first change.
+    """The journal of changes, opened when it is first needed.
 
     The attribute `open` is a function that returns the journal, or `None` if the journal is off or has no folder.
     """
@@ -83,7 +83,7 @@ class LazyJournal:
         self.open = self._open if self._undo.enabled and self._folder is not None else None
 
     def _open(self) -> Journal:
-        from tools.files.change.journal import Journal  # noqa: PLC0415 - loaded with the first change
+        from tools.files.change.journal import Journal  # noqa: PLC0415 - loaded on first use
 
         with self._lock:
             if self._journal is None:
@@ -154,7 +154,7 @@ def permission_policy(report: SettingsReport, registry: ToolRegistry) -> Permiss
 
 
 class Commands:
-    """Runs commands and programs, with everything that they need. No process is started before the first command."""
+    """Runs commands and programs, with everything that they need. Each process is started only when it is needed."""
 
     def __init__(self, report: SettingsReport, *, keeps_tmp: bool = True) -> None:
         self._report = report
@@ -282,7 +282,7 @@ class Commands:
     def code(self, policy: PermissionPolicy) -> CodeIntelligence:
         """Return the client for language servers, created at first use."""
         if self.code_intelligence is None:
-            from tools.lsp.code_intelligence import CodeIntelligence  # noqa: PLC0415 - loaded with the first question
+            from tools.lsp.code_intelligence import CodeIntelligence  # noqa: PLC0415 - loaded on first use
             from tools.shell.command_environment import command_environment  # noqa: PLC0415
 
             self.code_intelligence = CodeIntelligence(
@@ -371,7 +371,7 @@ class CustomTools:
             self.discovery.start(tasks)
 
     def _set_environment(self, variables: Mapping[str, str]) -> None:
-        """Update the environment that all programs share, so that programs started from now on get these variables."""
+        """Update the environment of custom tools' programs, so that those started from now on get these variables."""
         from tools.shell.command_environment import command_environment  # noqa: PLC0415 - loaded only with a discovery command
 
         environment = command_environment(variables, os.environ)

@@ -147,7 +147,7 @@ def _make_paths_absolute(layer: Layer, environ: Mapping[str, str], diagnostics: 
         if not isinstance(path, str):
             return path
         if not path.strip() or "\0" in path:
-            message = "is blank or contains a NUL character, so it is not a valid path; name a folder."
+            message = "is blank or contains a NUL character; give a valid path."
             diagnostics.refuse(layer.source, f"{dotted(place)} {message}")
             return path
         if path == "~" or path.startswith(("~/", "~" + os.sep)):
@@ -167,7 +167,7 @@ def _make_paths_absolute(layer: Layer, environ: Mapping[str, str], diagnostics: 
     for place in lists:
         parent, paths = parent_at(layer.data, place), value_at(layer.data, place)
         if parent is not None and isinstance(paths, list):
-            parent[place[-1]] = [absolute(path, place) for path in cast("list[Any]", paths)]
+            parent[place[-1]] = [absolute(path, (*place, index)) for index, path in enumerate(cast("list[Any]", paths))]
     memory = table_at(layer.data, "memory")
     if "globalFolder" in memory:
         memory["globalFolder"] = absolute(memory["globalFolder"], ("memory", "globalFolder"))

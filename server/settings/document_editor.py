@@ -47,7 +47,7 @@ MemberPath = tuple[str, ...]
 
 
 def with_items(content: bytes, section: str, key: str, texts: Sequence[str]) -> bytes:
-    """Add the strings in `texts` to the list `section.key` of a settings file, except those that it contains."""
+    """Add the strings in `texts` to the list `section.key` of a settings file, except those already in the list."""
     document = JsonDocument.parse(content, _SOURCE, MAX_FILE_BYTES)
     inner: Any = document.tree.get(section, {})
     old_items: Any = cast("Tree", inner).get(key, []) if isinstance(inner, dict) else None
@@ -101,16 +101,20 @@ def without_member(content: bytes, path: MemberPath, source: str = _SOURCE, max_
 
 
 def doubtful_key(content: bytes, path: MemberPath, source: str, max_bytes: int = MAX_FILE_BYTES) -> str | None:
-    """Return what is wrong with the first key of `path` that is repeated or has two spellings, or `None`."""
+    """Return what is wrong with the first doubtful key of `path`, or `None`.
+
+    A key is doubtful if it is repeated or, except for the last one, also occurs in another spelling.
+    """
     document = JsonDocument.parse(content, source, max_bytes)
     for depth, container in enumerate(document.containers(path[:-1])):
         key_path = dotted(path[: depth + 1])
         if container.keys.count(path[depth]) > 1:
             return f"{key_path} occurs more than once"
         folded_key = re.sub(r"[_-]", "", path[depth]).casefold()
-        similar_keys = [key for key in container.keys if re.sub(r"[_-]", "", key).casefold() == folded_key != key]
-        if depth < len(path) - 1 and set(similar_keys) - {path[depth]}:
-            return f"{key_path} also occurs in another spelling, {json.dumps(similar_keys[0])}"
+        similar_keys = (key for key in container.keys if re.sub(r"[_-]", "", key).casefold() == folded_key)
+        other_spelling = next((key for key in similar_keys if key != path[depth]), None)
+        if depth < len(path) - 1 and other_spelling is not None:
+            return f"{key_path} also occurs in another spelling, {json.dumps(other_spelling)}"
     return None
 
 

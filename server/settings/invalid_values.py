@@ -50,7 +50,8 @@ def _words(annotation: Any, metadata: list[Any]) -> str:
         return f"one of {', '.join(json.dumps(str(choice)) for choice in choices)}"
     if origin is tuple:
         item = _words(parts[0], [])
-        return "an array of " + item.replace("a string", "strings").replace("an integer", "integers")
+        item = item.replace("a string", "strings").replace("an integer", "integers").replace("one of", "strings among")
+        return f"an array of {item}"
     if origin is not None and issubclass(origin, Mapping):
         return "an object of strings" if parts[1] is str else "an object"
     if annotation is bool:
@@ -81,6 +82,9 @@ def explain(error: ValidationError, source_of: Callable[[KeyPath], str]) -> dict
     sentences: dict[KeyPath, str] = {}
     for item in error.errors(include_url=False, include_context=False):
         path, value = item["loc"], item["input"]
+        if not path:  # the settings cannot be written as JSON; files are checked when they are parsed
+            sentences[path] = "an option or an environment variable contains bytes that are not UTF-8."
+            continue
         # The last key of a model on the path; `None` if the path ends at a name that the operator chose.
         section: type[Section] = Settings
         key: Key | None = None

@@ -75,7 +75,7 @@ class SettingsInputs:
 @dataclass(frozen=True, slots=True)
 class LockContent:
     path: str
-    content: bytes | None = field(default=None, repr=False)  # `None` if there is no such file, or it cannot be read
+    content: bytes | None = field(default=None, repr=False)  # `None` if there is no such file, or it cannot be used
     problem: str = ""  # why the file cannot be used, as the end of a sentence
 
 
@@ -217,7 +217,7 @@ def read_settings(inputs: SettingsInputs, previous: SettingsReport | None = None
         for layer in trusted_layers:
             workspace_trust.sanitise(layer, operators, diagnostics)
         layers += trusted_layers
-    # A change of workspace takes effect at the next start. Until then, the restrictions of the present one still apply.
+    # A change of workspace takes effect at the next start. Until then, the restrictions of the old one still apply.
     read = {file.path for file in candidates}
     others = [SettingsFile(path, layer.scope, FileState.ABSENT) for path, layer in earlier.items() if path not in read]
     for layer in workspace_trust.retained_restrictions(earlier, others, diagnostics):
@@ -265,7 +265,7 @@ def _add_server_of_command(all_layers: MergedLayers, diagnostics: Diagnostics) -
     source = all_layers.source_of(command)
     if alias in table_at(all_layers.data, "mcpServers"):
         server_key = dotted(("mcpServers", alias))
-        diagnostics.warn(source, f"{dotted(command)} is not used: {server_key} already has its alias.")
+        diagnostics.warn(source, f"{dotted(command)} is not used: {server_key} already has the alias {alias}.")
         return
     server = {"mcpServers": {alias: {"command": words[0], "args": words[1:]}}}
     all_layers.add(Layer(SettingsScope.CONFIG, source, server, names={alias: alias}))
@@ -280,7 +280,7 @@ def _validated(all_layers: MergedLayers, diagnostics: Diagnostics) -> tuple[Sett
         return Settings.model_construct(), {}  # The defaults need no validator, and building it takes time.
     data = dict(all_layers.data)
     roots: Any = value_at(data, ("workspace", "roots"))
-    # JSON cannot contain the name of a folder that is not UTF-8, so the validator is given the root folder instead.
+    # JSON cannot contain the name of a folder that is not UTF-8, so the validator is given `/` instead.
     root_list = cast("list[Any]", roots) if isinstance(roots, list) else []
     strings = {index: root for index, root in enumerate(root_list) if isinstance(root, str)}
     undecodable = {at: root for at, root in strings.items() if root.encode(errors="ignore").decode() != root}
@@ -332,7 +332,7 @@ def _read_lock(inputs: SettingsInputs, previous: LockContent | None) -> LockCont
         present = path  # the part of the path that exists, even if it is only a link
         while not os.path.lexists(present):
             present = os.path.dirname(present)
-        return LockContent(path, problem=problem if os.path.exists(present) else "it is a dangling link")
+        return LockContent(path, problem=problem if os.path.exists(present) else "its path has a dangling link")
     except (OSError, ValueError):
         return LockContent(path, problem="it cannot be read, or is not a regular file")
     if len(content) > MAX_LOCK_BYTES:
@@ -372,7 +372,8 @@ def _operator_layers(
         earlier_values = previous.values if previous is not None else ()
         values = [value for value in earlier_values if f" and {path} and " in f" and {value.source} and "]
         restricts = any(value.path[:2] in LIVE_RESTRICTIONS for value in values)
-        if (restricts and content is None) or (values and content is not None and not content.strip()):
+        is_blank = content is not None and b"{" not in content  # any other valid file contains an object
+        if (restricts and content is None) or (values and is_blank):
             # Another program may be about to write this file, or the folder may be unavailable for a while. Until the
             # file is back, its previous rules must stay in effect.
             state = "missing" if content is None else "empty"
@@ -435,7 +436,7 @@ def _resolved_agents(
 
 
 def _resolve(settings: Settings, environ: Mapping[str, str], source_of: SourceOf, diagnostics: Diagnostics) -> Settings:
-    """Expand variables everywhere except in `mcpServers`, and report settings that cannot take effect."""
+    """Expand the variables in `tools`, `web.search` and `agents`, and report settings that cannot take effect."""
     folders: dict[KeyPath, str] = {
         **{("workspace", "roots", index): root for index, root in enumerate(settings.workspace.roots)},
         **{("shell", "readable", index): path for index, path in enumerate(settings.shell.readable)},
@@ -483,7 +484,9 @@ def _resolve(settings: Settings, environ: Mapping[str, str], source_of: SourceOf
         search = search.model_copy(update=providers)
         updates["web"] = settings.web.model_copy(update={"search": search})
     if search.default is not None and search.default not in search.configured:
-        message = f"web.search.default is {search.default}, which cannot be used: its key or address is missing."
+        message = (
+            f"web.search.default is {search.default}, which cannot be used: a key or address that it needs is missing."
+        )
         diagnostics.warn(source_of(("web", "search", "default")), message)
     for name, server in settings.lsp.servers.items():
         path = ("lsp", "servers", name)
@@ -496,7 +499,10 @@ def _resolve(settings: Settings, environ: Mapping[str, str], source_of: SourceOf
 
 
 def _starts_itself(inputs: SettingsInputs, workspace_paths: Set[str], entry: UpstreamSettings, source: str) -> bool:
-    """Return whether an entry starts this program with the same settings. With others, it is a second server."""
+    """Return whether an entry starts this program with the same settings.
+
+    An entry that starts it with other settings is used as an upstream.
+    """
     options = own_options(entry.command, list(entry.args)) if entry.transport == "stdio" else None
     variables = {"HOME", "XDG_CONFIG_HOME", "APPDATA"}.intersection(entry.env)
     if options is None or any(entry.env[name] != inputs.environ.get(name) for name in variables):

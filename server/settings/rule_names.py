@@ -10,7 +10,15 @@ from tools.call.tool_registry import COUNTERPARTS, ToolRegistry
 from tools.contract.display import visible_line
 from tools.permissions.permission_policy import PermissionPolicy, Rights
 from tools.permissions.permission_rules import fits_wildcards, read_rules
-from tools.permissions.tool_names import BETWEEN, DELEGATING, GROUPS, names_of_any_tool, one_meaning
+from tools.permissions.tool_names import (
+    BETWEEN,
+    DELEGATING,
+    GROUPS,
+    names_of_any_tool,
+    names_of_upstream_tool,
+    one_meaning,
+    rule_for,
+)
 
 
 def rule_lists(settings: Settings) -> Mapping[str, Sequence[str]]:
@@ -57,14 +65,15 @@ def unknown_names(report: SettingsReport) -> Iterator[str]:
         place = f"{rights.source}.rules"
         lists |= {f"{place}.allow": rights.allow, f"{place}.ask": rights.ask, f"{place}.deny": rights.deny}
     for key, rules in lists.items():
-        yield from (f"{key}: {problem}" for problem in unknown_tools(rules, report))
+        allows = key.rpartition(".")[2] in ("allow", "allowed", "core")
+        yield from (f"{key}: {problem}" for problem in unknown_tools(rules, report, allows=allows))
 
 
-def unknown_tools(rules: Iterable[str], report: SettingsReport) -> Iterator[str]:
+def unknown_tools(rules: Iterable[str], report: SettingsReport, *, allows: bool = False) -> Iterator[str]:
     """Yield a sentence for each rule whose tool cannot exist, with the most similar name of a tool that can.
 
-    The names of custom tools, and of upstream tools published without an alias, are known only at run time. A name
-    that such a tool could have is not reported.
+    In an allow rule (`allows`), a name has only one meaning. The names of custom tools, and of upstream tools published
+    without an alias, are known only at run time. A name that such a tool could have is not reported.
     """
     rules = list(rules)
     if not rules:
@@ -79,13 +88,17 @@ def unknown_tools(rules: Iterable[str], report: SettingsReport) -> Iterator[str]
         if not name or any(map(str.isspace, name)) or any(fits_wildcards(name, known) for known in builtin_names):
             continue
         beginnings = [pattern.partition("\0")[0] for patterns in prefixes.values() for pattern in patterns]
-        start = name.partition("*")[0]
-        if any(name.startswith(beginning) or beginning.startswith(start) for beginning in beginnings if beginning):
+        meaning = one_meaning(name) if allows else name
+        start = meaning.partition("*")[0]
+        if any(meaning.startswith(beginning) or beginning.startswith(start) for beginning in beginnings if beginning):
             continue
         alias, separator, tool_name = one_meaning(name).partition(BETWEEN)
         if separator:
-            suggestion = nearest(alias, prefixes)
-            hint = f" Did you mean {suggestion}{BETWEEN}{tool_name or '*'}?" if suggestion else ""
+            # An allow rule `mcp_git_hub_x` names no tool of the server `git_hub`, although that is probably meant.
+            starts = ((server, start) for server in prefixes for start in names_of_upstream_tool(server, ""))
+            intended = ((server, name.removeprefix(start)) for server, start in starts if name.startswith(start))
+            server, tool_name = next(intended, (nearest(alias, prefixes), tool_name))
+            hint = f" Did you mean {rule_for(server + BETWEEN + (tool_name or '*'))}?" if server else ""
             yield f"there is no server '{visible_line(alias)}', but '{visible_line(rule)}' names it.{hint}"
         elif not is_open:
             by_folded = {builtin_name.casefold(): builtin_name for builtin_name in sorted(builtin_names)}

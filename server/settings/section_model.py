@@ -12,7 +12,7 @@ from typing import Annotated, Any, Final, cast, get_args
 from pydantic import BaseModel, ConfigDict, Field
 from pydantic.fields import FieldInfo
 
-DAY: Final = 86_400_000  # the longest sensible duration, in milliseconds
+DAY: Final = 86_400_000  # in milliseconds; the upper bound of many durations
 MILLISECONDS: Final = "milliseconds"
 Duration = Annotated[int, MILLISECONDS]
 

@@ -197,7 +197,7 @@ class McpSettings(Section):
 
 class ProxySettings(Section):
     first_list_wait: Annotated[Duration, Field(ge=0, le=60_000)] = 3_000
-    """How long the first list waits for upstreams that have not answered yet; what they offer later is announced."""
+    """How long the first list waits for upstreams and custom tools; what arrives later is announced."""
     name_budget: Annotated[int, Field(ge=16, le=64)] = 48
     """The maximum length in characters of the published name of a server's tool; longer names are shortened. Many
     clients accept at most 64, including their own prefix.
@@ -277,7 +277,7 @@ class WorkspaceSettings(Section):
     """
     client_roots: Literal["fallback", "intersect"] = "fallback"
     """Whether the client's roots are ignored if workspace.roots is set (fallback), or narrow the workspace (intersect).
-    Without workspace.roots, the client's roots are always the workspace.
+    Without workspace.roots, this setting has no effect.
     """
     respect_git_ignore: bool = True
     """Whether listing and searching skip what git ignores."""
@@ -286,7 +286,7 @@ class WorkspaceSettings(Section):
 
 
 class PrincipalSettings(Section):
-    """Settings for the bearer of one token."""
+    """Settings for one client: the bearer of a configured token, or the subject of access tokens."""
 
     workspace: tuple[str, ...] = ()
     """The client's own workspace folders, which replace workspace.roots, in the same form."""
@@ -414,7 +414,7 @@ class HttpSettings(Section):
     random key is used, which is lost when the process ends.
     """
     session_idle: Annotated[Duration, Field(ge=1, le=7 * DAY)] = 1_800_000
-    """How long a session may be silent before it is closed."""
+    """How long a session, or a client with a token, may be silent before the server closes or forgets it."""
     drain: Annotated[Duration, Field(ge=0, le=3_600_000)] = 0
     """How long the server still accepts requests after SIGTERM, while /readyz already answers 503. Set a time that is
     long enough for a load balancer to notice and route requests elsewhere.

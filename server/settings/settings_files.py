@@ -95,7 +95,7 @@ def real_path(path: str) -> str:
     """Resolve the links in a path. If one of them cannot be followed, only normalise the path."""
     try:
         return os.path.realpath(path)
-    except (OSError, ValueError):
+    except (OSError, ValueError, RecursionError):  # before Python 3.13, recursion follows a chain of links
         return os.path.normpath(path)
 
 
@@ -226,7 +226,7 @@ def _finite(literal: str) -> float:
 
 
 def parent_at(tree: Tree, path: KeyPath, *, create: bool = False) -> Tree | None:
-    """Return the object that contains the last key of a path; `None` if it is missing and cannot be created."""
+    """Return the object with the last key of a path; `None` if there is none. `create` adds missing objects."""
     parent: Any = tree
     for step in path[:-1]:
         if create:

@@ -70,9 +70,9 @@ class LimitSettings(Section):
     read_chars: Count = _LIMITS.read_chars
     """The maximum number of characters in one read."""
     list_entries: Count = _LIMITS.list_entries
-    """The maximum number of entries in one directory listing, and of files in the result of one glob."""
+    """The maximum number of entries in one directory listing, or of files in one glob, unless the call sets a limit."""
     grep_matches: Count = _LIMITS.grep_matches
-    """The maximum number of matching lines in the result of one search."""
+    """The maximum number of matching lines in the result of one search, unless the call sets a limit."""
     read_many_files: Count = _LIMITS.read_many_files
     """The maximum number of files in the result of one read_many_files call."""
     read_many_chars: Count = _LIMITS.read_many_chars
@@ -118,7 +118,7 @@ class ShellSettings(Section):
     programs act on their content. A relative path applies to every folder of the workspace.
     """
     max_concurrent: Annotated[int, Field(ge=1, le=1_000)] = 8
-    """The maximum number of commands running at once."""
+    """The maximum number of commands running at once, not counting background jobs."""
 
 
 class TavilySettings(Section):

@@ -118,7 +118,7 @@ def _resolve_entry(
     elif invalid_values:
         left_out = f"{dotted(next(iter(invalid_values)))} is not valid."
     elif entry.transport == "stdio" and servers_above(environ) >= MAX_ABOVE:
-        left_out = f"{MAX_ABOVE} coretools-mcp servers have already started one another, which looks like a loop."
+        left_out = f"A chain of more than {MAX_ABOVE} coretools-mcp servers ends at this one, which looks like a loop."
     else:
         entry = expander.section(entry, ("args", "env", "headers", "command", "cwd", "url", "http_url"), path)
         if entry.oauth is not None:

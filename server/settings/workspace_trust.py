@@ -232,9 +232,11 @@ def sanitise(layer: Layer, operators: Sequence[Layer], diagnostics: Diagnostics)
         diagnostics.warn(source, f"{message} {_conflict_reason(COMMAND_ALIAS, owner)}")
     # A workspace may name its own memory file, unless an operator's layer with a higher precedence names one.
     names = pop_value(data, MEMORY_NAME)
-    if names is not None:
-        name_list = cast("list[Any]", names if isinstance(names, list) and names else [names])
+    name_list = cast("list[Any]", names if isinstance(names, list) and names else [names])
+    if isinstance(name_list[0], str):
         set_default(data, PROJECT_MEMORY_NAME, name_list[0])
+    elif name_list[0] is not None:  # the server refuses the value, and says where it is
+        set_default(data, MEMORY_NAME, names)
     name = value_at(data, PROJECT_MEMORY_NAME)
     if isinstance(name, str) and not is_memory_name(name):
         pop_value(data, PROJECT_MEMORY_NAME)

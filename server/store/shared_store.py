@@ -1,7 +1,7 @@
 """The store that replicas share: keys with values, counters and messages.
 
 A server without replicas has no store, and only records in memory which keys it has used (`LocalUses`). The methods of
-an unavailable store raise `StoreUnavailableError`, and callers refuse the request instead of guessing.
+an unavailable store raise `StoreUnavailableError`. Callers then refuse what they cannot decide without the store.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class OneTimeUses(Protocol):
     async def take_once(self, key: str, seconds: float, generation: str) -> bool:
         """Claim a key. Returns whether it was free and `generation` is the current one.
 
-        After the record was lost, a used key would seem to be free, so the generation changes.
+        When the record is lost, the generation changes, because used keys would then seem to be free.
         """
         ...
 
@@ -55,7 +55,8 @@ class OneTimeUses(Protocol):
 class Store(OneTimeUses, Protocol):
     """Keys, counters and messages of several processes. `seconds` is the time until expiry; `None` means never.
 
-    Any method may raise a `StoreUnavailableError`, after a few seconds at most. Whether it took effect is then unknown.
+    Any method except `start` may raise a `StoreUnavailableError`, after a few seconds at most. Whether the method took
+    effect is then unknown.
     """
 
     async def start(self) -> None:

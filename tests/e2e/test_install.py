@@ -249,7 +249,14 @@ OTHER = '{"mcpServers": {"core": {"command": "another"}}}'
             "cursor",
             ".cursor/mcp.json",
             '{"mcpServers": {}, "mcp_servers": {}}',
-            "also occurs in another spelling",
+            'also occurs in another spelling, "mcp_servers"',
+        ),
+        (
+            "install",
+            "cursor",
+            ".cursor/mcp.json",
+            '{"mcpServers": {}, "mcpservers": {}}',
+            'also occurs in another spelling, "mcpservers"',
         ),
         (
             "install",

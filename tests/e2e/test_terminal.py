@@ -785,6 +785,19 @@ def test_config_check_reports_all_wrong_rules_and_keys_at_once(root: Path, tmp_p
 
 
 @pytest.mark.requirement("cli.config.check.names")
+def test_config_check_reports_an_allow_rule_that_misses_the_server_it_seems_to_name(root: Path, tmp_path: Path) -> None:
+    permissions = {"allow": ["mcp_git_hub_x", "mcp__x", "mcp__git_hub__x", "git_hub__x"], "deny": ["mcp_git_hub_x"]}
+    settings = {"permissions": permissions, "mcpServers": {"git_hub": {"command": "true"}, "mcp": {"command": "true"}}}
+    result = run("config", "check", "--config", str(write_config(tmp_path, settings)), "--workspace", str(root))
+    for expected in (
+        "there is no server 'git', but 'mcp_git_hub_x' names it. Did you mean git_hub__x?",
+        "there is no server 'x', but 'mcp__x' names it. Did you mean mcp__mcp__x?",
+    ):
+        assert f"permissions.allow: {expected}" in result.stdout
+    assert result.stdout.count("warning: ") == 2
+
+
+@pytest.mark.requirement("cli.config.check.names")
 def test_config_check_reports_wrong_rules_servers_and_values_together(root: Path, tmp_path: Path) -> None:
     settings = {
         "limits": {"readLines": "many"},

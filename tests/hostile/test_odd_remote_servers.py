@@ -20,6 +20,7 @@ import pytest
 
 from server.network.outbound_http import proxy_of
 from server.upstreams.wire.http_upstream import Event, events_in
+from server.upstreams.wire.json_rpc_channel import MAX_TOGETHER
 from tests.background_servers import background_server
 from tests.fork_server import forked
 from tests.harness import server_arguments, write_config
@@ -80,6 +81,30 @@ async def test_an_error_is_reported_even_if_a_header_contains_the_name_of_a_fiel
             assert 'HTTP status 500, with the [hidden] "down"' in await scene.call()
 
 
+@pytest.mark.requirement("proxy.causes")
+async def test_a_status_that_is_neither_success_nor_error_is_reported(root: Path, tmp_path: Path) -> None:
+    with odd_server() as odd:
+        odd.override = lambda message, _: (304, JSON, b"") if message["method"] == "tools/call" else None
+        async with scene_with(tmp_path, root, entry_of(odd.url)) as scene:
+            await scene.names()
+            assert "it answered with HTTP status 304" in await scene.call()
+
+
+@pytest.mark.requirement("proxy.odd-answers")
+@pytest.mark.parametrize("coding", ["", "Identity"])
+async def test_an_answer_that_says_that_it_is_not_compressed_is_read(coding: str, root: Path, tmp_path: Path) -> None:
+    with odd_server() as odd:
+
+        def override(message: Json, _: dict[str, str]) -> Answer | None:
+            body = json.dumps(odd.usual(message)).encode() if message["method"] == "tools/call" else b""
+            return (200, {**JSON, "content-encoding": coding}, body) if body else None
+
+        odd.override = override
+        async with scene_with(tmp_path, root, entry_of(odd.url)) as scene:
+            await scene.names()
+            assert await scene.call(text="plain") == "plain"
+
+
 @pytest.mark.requirement("proxy.sessions.lost")
 async def test_a_call_that_is_refused_alone_is_not_sent_again(root: Path, tmp_path: Path) -> None:
     with odd_server() as odd:
@@ -122,6 +147,27 @@ async def test_a_call_whose_error_status_comes_with_an_answer_is_not_sent_again(
             )
             assert "HTTP status 404" in await scene.call()
     assert (odd.count("tools/call"), odd.count("initialize")) == (2, 1)
+
+
+@pytest.mark.requirement("proxy.faults.http")
+async def test_only_the_first_thousand_events_of_an_error_are_searched_for_an_answer(
+    root: Path, tmp_path: Path
+) -> None:
+    with odd_server() as odd:
+        async with scene_with(tmp_path, root, entry_of(odd.url)) as scene:
+            await scene.names()
+            for count, text in ((MAX_TOGETHER - 1, "no card"), (MAX_TOGETHER, "HTTP status 500")):
+
+                def override(message: Json, _: dict[str, str], count: int = count) -> Answer | None:
+                    is_call = message["method"] == "tools/call"
+                    return (
+                        (500, EVENTS, b"data: [\n" * count + b"data: " + failure(message, "no card"))
+                        if is_call
+                        else None
+                    )
+
+                odd.override = override
+                assert text in await scene.call()
 
 
 @pytest.mark.requirement("proxy.sessions.lost")
@@ -452,14 +498,15 @@ async def test_a_plain_url_needs_a_login_or_reports_its_error_even_if_the_server
 ) -> None:
     reports: list[tuple[str, str]] = []
     with odd_server() as odd:
-        for status in (401, 503):
+        for status, status_of_get in ((401, 405), (401, 403), (503, 405)):
             odd.override = lambda _message, _headers, status=status: (status, {}, b"")
+            odd.answer_to_get = status_of_get, {}, b""
             async with scene_with(tmp_path, root, {"url": odd.url, **PATIENT}) as scene:
                 await scene.names()
                 reports.append((scene.report()["state"], scene.report()["problem"]))
     over_http, over_sse = (f"it gave no usable answer: it answered with HTTP status {status}" for status in (503, 405))
     assert reports == [
-        ("needs authentication", "it requires a token or a login: HTTP status 401"),
+        *[("needs authentication", "it requires a token or a login: HTTP status 401")] * 2,
         ("failed", f"{over_http}; over SSE, {over_sse}"),
     ]
 

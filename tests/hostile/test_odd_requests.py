@@ -312,7 +312,7 @@ def _waiting_call(identity: int | str, go_file: Path) -> bytes:
 
 
 @pytest.mark.requirement("json-rpc.ids")
-@pytest.mark.parametrize(("first", "second"), [(5, 5), ("a", "a"), (5, "5"), ("5", 5), (5, "05"), (0, "-0")])
+@pytest.mark.parametrize(("first", "second"), [(5, 5), ("a", "a"), (5, "5"), ("5", 5)])
 @pytest.mark.parametrize("transport", ["stdio", "session", "sse"])
 def test_a_request_with_the_id_of_an_open_one_is_refused_and_the_open_one_is_answered(
     transport: str, first: int | str, second: int | str, served: tuple[dict[str, TransportClient], Path], tmp_path: Path

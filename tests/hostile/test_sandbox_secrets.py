@@ -9,10 +9,11 @@ import re
 import resource
 import shutil
 import string
+import subprocess
 import sys
 from collections import deque
-from collections.abc import AsyncGenerator, Generator, Mapping, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import AsyncGenerator, Callable, Generator, Mapping, Sequence
+from contextlib import asynccontextmanager, contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
@@ -27,7 +28,10 @@ from tests.harness import HANDSHAKE, server_arguments, speaking
 from tests.hostile.sandboxed import CommandResult, run, sandbox_for
 from tests.hostile.secret_files import MIXED, PURE, odd_forms
 from tests.tables import each_of
+from tools.contract.tool_errors import ExhaustedError
+from tools.permissions.git_history_names import GitStores, store_of, stores_of_submodules
 from tools.permissions.git_repositories import paths_named_by_settings, possible_paths
+from tools.permissions.protected_files import GuardedPaths
 from tools.shell.command_environment import command_environment
 from tools.shell.sandbox.auto_run_guard import READ_BYTES
 from tools.shell.sandbox.bubblewrap import BubblewrapConfinement
@@ -476,22 +480,71 @@ async def test_files_that_git_settings_include_are_hidden_only_if_they_contain_a
     assert "hush" not in result.output
 
 
+@contextmanager
+def without_descriptors(limit: int = 0) -> Generator[None]:
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (limit, hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+
+
 @pytest.mark.requirement("sandbox.secrets")
 def test_a_moment_without_descriptors_is_an_error_and_leaves_no_gap_in_later_searches(root: Path, home: Path) -> None:
     secret = put(home, "unknown", "ghp_0aZ9bY8cX7dW6eV5fU4gT3hS2iR1jQ0kP9lO\n")
     put(root, ".git/config", "[core]\n\thooksPath = checks\n")
     hooks = put(root, "checks/pre-push", "").parent
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (0, hard))
-    try:
+    with without_descriptors():
         with pytest.raises(OSError, match="Too many open files"):
             secret_places(str(home))
         with pytest.raises(OSError, match="Too many open files"):
             list(paths_named_by_settings(str(root), str(root)))
-    finally:
-        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
     assert str(secret) in secret_places(str(home)).files
     assert [*paths_named_by_settings(str(root), str(root))] == [str(hooks)]
+
+
+@pytest.mark.requirement("sandbox.secrets")
+def test_a_moment_without_descriptors_hides_no_worktree_submodule_object_or_guarded_file(
+    root: Path, home: Path
+) -> None:
+    store = root / "main" / ".git"
+    for name in ("HEAD", "objects/pack/x", "modules/sub/HEAD", "modules/sub/objects/x"):
+        put(store, name, "")
+    put(store, "worktrees/tree/commondir", "../..\n")
+    put(root, "tree/.git", f"gitdir: {store}/worktrees/tree\n")
+    guarded = put(home, "settings/file", "")
+    (root / "other-name").hardlink_to(guarded)
+
+    searches: list[Callable[[], object]] = [
+        lambda: store_of(str(root / "tree")),
+        lambda: [*stores_of_submodules(str(store))],
+        lambda: GuardedPaths((), [str(home / "settings")]).why([str(root / "other-name")]),
+        lambda: GitStores().holds(str(store), [], None, lambda names: names is None, default=True),
+    ]
+    with without_descriptors():
+        for search in searches:
+            with pytest.raises((OSError, ExhaustedError), match=r"[Tt]oo many .*open"):
+                search()
+    results = [search() for search in searches]
+    assert results[:2] == [str(store), [(str(store / "modules" / "sub"), "sub")]]
+    assert results[2] is not None
+
+
+@pytest.mark.requirement("sandbox.secrets")
+def test_a_repository_is_not_taken_to_store_hidden_files_because_git_could_not_start_for_lack_of_descriptors(
+    root: Path,
+) -> None:
+    subprocess.run(["git", "init", "-q", str(root)], check=True)
+    os.close(last := os.open(root, os.O_RDONLY))
+    stores = GitStores()
+
+    def holds() -> bool:
+        return stores.holds(str(root / ".git"), [], None, lambda names: names is None, default=True)
+
+    with without_descriptors(last + 1), pytest.raises(ExhaustedError, match="too many files are open"):
+        holds()
+    assert not holds()
 
 
 @pytest.mark.requirement("sandbox.secrets")

@@ -22,6 +22,7 @@ from tests.hostile.sandboxed import PROGRAM, READING, WORKING, CommandResult, ru
 from tests.other_user import NOBODY
 from tools.contract.command_views import CommandView, FileRestrictions, Network
 from tools.contract.tool_errors import ToolError, ToolErrorType
+from tools.files.workspace import Workspace
 from tools.shell.command_environment import command_environment
 from tools.shell.process_spec import SandboxChanges
 from tools.shell.sandbox.auto_run_guard import AutoRunScanner
@@ -320,6 +321,19 @@ async def test_symlinks_that_cannot_be_read_and_unusable_settings_in_a_workspace
     shutil.rmtree(place.ws / "holding")
     (place.ws / "holding").symlink_to(unreadable)
     assert str(place.ws / "holding" / ".vscode") not in scanner.scan(str(place.ws)).paths
+
+
+@pytest.mark.requirement("sandbox.reading")
+async def test_a_chain_of_a_thousand_symlinks_stops_no_command(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    for number in range(1_000):
+        (place.ws / f"link{number}").symlink_to(place.ws / f"link{number + 1}")
+    (place.ws / ".vscode").symlink_to("link0")
+    git(place.ws, "config", "core.hooksPath", "link0")
+    (place.home / ".gitconfig").write_text(f"[include]\n\tpath = {place.ws}/link0\n")
+    monkeypatch.setenv("PATH", f"{place.ws}/link0:{os.environ['PATH']}")
+    for view in (READING, WORKING):
+        assert (await place.run("echo done", view)).output == "done\n"
+    assert Workspace([str(place.ws / "link0")]).roots
 
 
 @pytest.mark.requirement("sandbox.reading")

@@ -166,8 +166,9 @@ async def test_a_list_with_too_many_items_is_reported_as_too_long(caplog: pytest
     with caplog.at_level(logging.WARNING):
         assert len(await read(tools[:-1], offer)) == MAX_ITEMS
         assert (offer.truncated, caplog.messages) == (set(), [])
-        assert len(await read(tools, offer)) == MAX_ITEMS
+        assert len(await read([*tools, {"name": "unfit", "inputSchema": 1}], offer)) == MAX_ITEMS
     assert offer.truncated == {"tools"}
+    assert offer.omissions == {"tools": []}  # what does not fit is not examined
     assert caplog.messages == [
         "upstream up: tools/list has more than 10000 items or 16777216 bytes; 10000 fit, and the others were dropped"
     ]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
@@ -71,30 +72,47 @@ print(*policy.folders(ClientRoots(tuple(sys.argv[1:])), ALL_RIGHTS)[0])
 """
 
 
+def folders_with_mounts(mounts: Mapping[Path, Path], home: Path, *roots: Path) -> str:
+    """Return what is left of a client's roots after these folders (the values) were mounted at other places."""
+    for folder in (*mounts, *mounts.values()):
+        folder.mkdir(parents=True, exist_ok=True)
+    commands = [f"mount --bind '{folder}' '{mount_point}'" for mount_point, folder in mounts.items()]
+    script = " && ".join([*commands, 'exec "$@"'])
+    namespace = ["unshare", "--user", "--map-root-user", "--mount"]
+    if subprocess.run([*namespace, "true"], check=False).returncode:
+        pytest.skip("not run: this system allows no mount namespaces")
+    return subprocess.run(
+        [*namespace, "sh", "-c", script, "sh", sys.executable, "-c", PRINT_FOLDERS, *map(str, roots)],
+        env={**os.environ, "HOME": str(home)},
+        capture_output=True,
+        check=True,
+        text=True,
+    ).stdout
+
+
 @pytest.mark.requirement("roots.client")
 @pytest.mark.skipif(sys.platform != "linux", reason="not run: bind mounts are Linux only")
 def test_a_home_and_a_folder_above_it_are_left_out_of_the_roots_of_a_client_that_names_a_bind_mount(
     tmp_path: Path,
 ) -> None:
     home = tmp_path / "above" / "home"
-    home.mkdir(parents=True)
     mounts = {tmp_path / "m1": home, tmp_path / "m2": home.parent, tmp_path / "m3": home / "project"}
-    for mount_point, folder in mounts.items():
-        mount_point.mkdir()
-        folder.mkdir(exist_ok=True)
-    commands = [f"mount --bind '{folder}' '{mount_point}'" for mount_point, folder in mounts.items()]
-    script = " && ".join([*commands, 'exec "$@"'])
-    namespace = ["unshare", "--user", "--map-root-user", "--mount"]
-    if subprocess.run([*namespace, "true"], check=False).returncode:
-        pytest.skip("not run: this system allows no mount namespaces")
-    shown = subprocess.run(
-        [*namespace, "sh", "-c", script, "sh", sys.executable, "-c", PRINT_FOLDERS, *map(str, mounts)],
-        env={**os.environ, "HOME": str(home)},
-        capture_output=True,
-        check=True,
-        text=True,
-    )
-    assert shown.stdout == f"{tmp_path / 'm3'}\n"
+    assert folders_with_mounts(mounts, home, *mounts) == f"{tmp_path / 'm3'}\n"
+
+
+@pytest.mark.requirement("roots.client")
+@pytest.mark.skipif(sys.platform != "linux", reason="not run: bind mounts are Linux only")
+def test_a_folder_that_contains_the_mounted_home_is_left_out_of_the_roots_of_a_client_unless_the_home_is_covered(
+    tmp_path: Path,
+) -> None:
+    data, homes = tmp_path / "data", tmp_path / "homes"
+    home = homes / "a b" / "me"
+    (data / "homes" / "a b" / "me" / "project").mkdir(parents=True)
+    mounts = {homes: data / "homes"}
+    roots = (data, data / "homes", data / "homes" / "a b" / "me" / "project", home / "project")
+    assert folders_with_mounts(mounts, home, *roots) == f"{roots[2]} {roots[3]}\n"
+    mounts[data / "homes"] = tmp_path / "other"
+    assert folders_with_mounts(mounts, home, data, home) == f"{data}\n"
 
 
 @pytest.mark.requirement("roots.client")

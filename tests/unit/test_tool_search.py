@@ -15,7 +15,7 @@ from server.settings import UpstreamSettings
 from server.upstreams.catalog.tool_index import MAX_FIELD_CHARS, SearchText, ToolIndex, words_of
 from tests.pools import quiet_pool
 from tools.call.tool_registry import ToolRegistry
-from tools.permissions.permission_policy import ALL_RIGHTS, PermissionPolicy
+from tools.permissions.permission_policy import ALL_RIGHTS, PermissionPolicy, Rights
 
 SET: dict[str, Any] = json.loads((Path(__file__).parents[2] / "bench" / "tool_search.json").read_text("utf-8"))
 TEXTS = texts_of(SET["tools"])
@@ -70,11 +70,11 @@ def test_a_tool_that_returns_a_sum_is_found_by_adding_numbers() -> None:
 
 @pytest.mark.requirement("search.found")
 def test_better_tools_that_a_client_must_not_find_do_not_displace_the_others() -> None:
-    better = [SearchText(f"a__refund_payment_{number}", "a", f"refund_payment_{number}") for number in range(30)]
+    better = [SearchText(f"a__refund_payment_{number}", "a", f"refund_payment_{number}") for number in range(130)]
     wanted = SearchText("b__payments", "b", "payments", description="Lists refunds and charges.")
     index = ToolIndex([*better, wanted])
-    assert index.find("refund payment", 5, lambda number: number == 30)[0] == [30]
-    assert index.find("+charges refund payment", 5)[0] == [30]
+    assert index.find("refund payment", 5, lambda number: number == 130)[0] == [130]
+    assert index.find("+charges refund payment", 5)[0] == [130]
 
 
 @pytest.mark.requirement("search.list")
@@ -85,6 +85,14 @@ def test_long_descriptions_without_spaces_leave_room_for_the_names_of_all_server
     search_tool, *_ = ToolSearch("on", ToolRegistry(), PermissionPolicy(), pool).tool_entries(ALL_RIGHTS)
     assert search_tool["description"].count("server") == count + 1  # the first is in "other servers"
     assert "and more" not in search_tool["description"]
+
+
+@pytest.mark.requirement("search.list")
+def test_a_client_that_may_use_no_server_sees_an_empty_list_of_servers() -> None:
+    pool = quiet_pool({"docs": UpstreamSettings(command="x")})
+    rights = Rights("token", scopes=frozenset({"read"}))
+    search_tool, *_ = ToolSearch("on", ToolRegistry(), PermissionPolicy(), pool).tool_entries(rights)
+    assert search_tool["description"].endswith("Servers: none.")
 
 
 @pytest.mark.requirement("search.quality")

@@ -6,17 +6,18 @@ import errno
 import logging
 import os
 import sys
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import anyio
 import pytest
 
 from server.settings import UpstreamSettings
 from server.upstreams.connections import connection
-from server.upstreams.connections.connection import UpstreamState
+from server.upstreams.connections.connection import Audience, UpstreamState
 from server.upstreams.connections.pool import UpstreamPool
 from server.upstreams.connections.tool_owner import owner_of
-from server.upstreams.session import protocol_era
 from tests.harness import PEERS
 from tests.pools import ONE_CLIENT, quiet_pool, refuse_calls
 from tools.builtin.all_tools import builtin_tools
@@ -49,6 +50,41 @@ import json, sys
 error = {"code": -32603, "message": "API_KEY is not set"}
 print(json.dumps({"jsonrpc": "2.0", "id": json.loads(sys.stdin.readline())["id"], "error": error}), flush=True)
 """
+
+
+ONLY_DISCOVERY = """
+import json, sys
+
+for line in sys.stdin:
+    message = json.loads(line)
+    is_known = message["method"] == "server/discover"
+    error = {"code": -32603, "message": "API_KEY is not set"} if is_known else {"code": -32601, "message": "unknown"}
+    print(json.dumps({"jsonrpc": "2.0", "id": message["id"], "error": error}), flush=True)
+"""
+"""A server of the 2026-07-28 revision that cannot serve."""
+
+ONLY_HANDSHAKE = """
+import json, sys
+
+results = {"initialize": {"protocolVersion": "2025-11-25", "capabilities": {}}, "tools/list": {"tools": []}}
+for line in sys.stdin:
+    message = json.loads(line)
+    if message["method"] in results:
+        print(json.dumps({"jsonrpc": "2.0", "id": message["id"], "result": results[message["method"]]}), flush=True)
+"""
+"""A server that does not respond to unknown methods."""
+
+
+async def first_problem(program: str, audience: Audience = ONE_CLIENT, **options: Any) -> str:
+    """Return why the first connection to a program in Python failed; empty if it did not."""
+    pool = quiet_pool({"bad": UpstreamSettings(command=sys.executable, args=("-c", program), **options)})
+    (bad,) = pool.upstreams
+    async with anyio.create_task_group() as tasks:
+        pool.start(tasks, audience)
+        with anyio.fail_after(60):
+            await bad.known.wait()
+        tasks.cancel_scope.cancel()
+    return bad.status.last_error
 
 
 def pool_of(*aliases: str) -> UpstreamPool:
@@ -126,18 +162,32 @@ async def test_a_program_that_cannot_be_executed_is_reported_with_the_error_of_t
 
 @pytest.mark.requirement("proxy.status")
 @pytest.mark.parametrize("ending", ["", "sys.stdin.read()"], ids=["exits", "answers nothing else"])
-async def test_the_error_with_which_a_server_refuses_the_handshake_is_reported(
-    ending: str, monkeypatch: pytest.MonkeyPatch
+async def test_the_error_with_which_a_server_refuses_the_handshake_is_reported_within_a_short_time_limit(
+    ending: str,
 ) -> None:
-    monkeypatch.setattr(protocol_era, "PROBE_SECONDS", 0.1)
-    pool = quiet_pool({"bad": UpstreamSettings(command=sys.executable, args=("-c", REFUSAL + ending))})
-    (bad,) = pool.upstreams
-    async with anyio.create_task_group() as tasks:
-        pool.start(tasks, ONE_CLIENT)
-        with anyio.fail_after(60):
-            await bad.known.wait()
-        tasks.cancel_scope.cancel()
-    assert bad.status.last_error == "it answered initialize with error -32603: API_KEY is not set"
+    assert await first_problem(REFUSAL + ending, connect_timeout=6_000) == (
+        "it answered initialize with error -32603: API_KEY is not set"
+    )
+
+
+@pytest.mark.requirement("proxy.status")
+async def test_the_error_with_which_a_server_refuses_the_only_revision_is_reported() -> None:
+    assert await first_problem(REFUSAL + "sys.stdin.read()", protocol="2026-07-28") == (
+        "it answered server/discover with error -32603: API_KEY is not set"
+    )
+
+
+@pytest.mark.requirement("proxy.status")
+@pytest.mark.parametrize("is_modern", [False, True])
+async def test_the_error_of_a_server_without_the_handshake_is_reported_to_clients_of_both_eras(is_modern: bool) -> None:
+    assert await first_problem(ONLY_DISCOVERY, replace(ONE_CLIENT, is_modern=is_modern)) == (
+        "it answered server/discover with error -32603: API_KEY is not set"
+    )
+
+
+@pytest.mark.requirement("proxy.status")
+async def test_a_server_that_knows_only_the_handshake_is_connected_within_a_short_time_limit() -> None:
+    assert await first_problem(ONLY_HANDSHAKE, replace(ONE_CLIENT, is_modern=True), connect_timeout=6_000) == ""
 
 
 @pytest.mark.requirement("upstream.errors")

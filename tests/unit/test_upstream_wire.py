@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import sys
+from time import process_time
 
 import anyio
 import pytest
@@ -14,6 +15,7 @@ from server.upstreams.connections.connection import Upstream
 from server.upstreams.relay.upstream_resources import ResourceRoutes
 from server.upstreams.session.list_reader import RESOURCES
 from server.upstreams.wire.json_rpc_channel import Challenge, JsonRpcChannel
+from tests.linear_time import ATTEMPTS, MAX_COST_RATIO, STEPS
 
 if sys.platform == "win32":
     pytest.skip("not run: the SDK's transport serves on Windows", allow_module_level=True)
@@ -84,3 +86,16 @@ def test_an_unlisted_resource_is_routed_by_its_scheme() -> None:
 )
 def test_a_parameter_of_a_challenge_is_found_among_similar_texts(scheme: str, scope: str | None) -> None:
     assert Challenge(403, (scheme,)).parameter("scope") == scope
+
+
+@pytest.mark.requirement("login.scopes")
+@pytest.mark.parametrize("part", ["a", "-", "a ", 'a="', "a\\"])
+def test_a_long_challenge_is_searched_in_linear_time(part: str) -> None:
+    def cost(text: str, times: int) -> float:
+        began = process_time()
+        for _ in range(times):
+            Challenge(403, (text,)).parameter("scope")
+        return (process_time() - began) / times
+
+    costs = (cost(part * 20_000, 1) / cost(part * (20_000 // STEPS), STEPS) for _ in range(ATTEMPTS))
+    assert any(ratio <= MAX_COST_RATIO for ratio in costs), "quadratic growth would cost a hundred times as much"

@@ -505,6 +505,8 @@ def _beginning_of(path: str, *, through_links: bool = False) -> bytes:
     except (FileNotFoundError, NotADirectoryError, NotRegularError):
         return b""
     except OSError as error:
+        if (exhaustion := exhaustion_of(error, NOTHING_DONE)) is not None:
+            raise exhaustion from None
         logger.warning("cannot read an ignore file: %s", error)
         return b""
 

@@ -104,8 +104,8 @@ class Workspace:
         scratch: Scratch | str = "",  # `str`: why there is no scratch folder, as a sentence; empty if none is expected
         outer_roots: Sequence[str] = (),  # further folders whose agent-ignore files apply to the roots inside them
     ) -> None:
-        self.roots: tuple[str, ...] = tuple(dict.fromkeys(os.path.realpath(root) for root in roots))
-        self.ignore_roots = (*self.roots, *(os.path.realpath(root) for root in outer_roots))
+        self.roots: tuple[str, ...] = tuple(dict.fromkeys(map(resolve_links, roots)))
+        self.ignore_roots = (*self.roots, *map(resolve_links, outer_roots))
         self.respect_git_ignore = respect_git_ignore
         self.respect_agent_ignore = respect_agent_ignore
         self.rule_of_all_reading = rule_of_all_reading
@@ -176,7 +176,8 @@ class Workspace:
             alike: list[tuple[str, str]] = []
             if root and not link_free and not os.path.lexists(real if scratch_path else literal):
                 unresolved_path, real = self._resolve_variant(base, raw_path)
-                if by_look and not os.path.lexists(real):
+                # A name that a rule forbids is not replaced by a similar name, to which the rule does not apply.
+                if by_look and not os.path.lexists(real) and not self._forbids(os.path.normpath(unresolved_path)):
                     alike = self.look_alikes(self._unresolved_in_root(unresolved_path) or real)
                 if len(alike) == 1:
                     unresolved_path, real = self._name_of(alike[0][0]), alike[0][1]
@@ -518,10 +519,14 @@ def outermost(paths: Iterable[str]) -> list[str]:
 
 
 def resolve_links(path: str) -> str:
-    """Resolve the symlinks in a path as far as they can be read. A path with a NUL is returned unchanged."""
-    with suppress(OSError, ValueError):
+    """Resolve the symlinks in a path as far as they can be read.
+
+    A path that has a NUL or leads through too many symlinks is returned unchanged.
+    """
+    with suppress(OSError, ValueError, RecursionError):
         return os.path.realpath(path)
-    # A symlink cannot be read, such as /proc/1/root, or was replaced just now.
+    # A symlink cannot be read, such as /proc/1/root, or was replaced just now. Before Python 3.13, `realpath` fails
+    # after about a thousand symlinks.
     with suppress(OSError, ValueError):
         return path_opener.real_path(os.path.join(os.getcwd(), path))
     return path

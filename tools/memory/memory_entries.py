@@ -18,7 +18,7 @@ from operator import ne
 from tools.contract.confirmation import EditConfirmation
 from tools.contract.tool_errors import ToolError, ToolErrorType
 from tools.contract.tool_results import FileDiff, ToolResult
-from tools.files.change.diff import unified_diff
+from tools.files.change.diff import Diff, unified_diff
 from tools.files.change.file_change import (
     PROPOSED,
     TargetFile,
@@ -28,7 +28,7 @@ from tools.files.change.file_change import (
     truncate,
 )
 from tools.files.change.writer import exclusive, replace_file
-from tools.files.ignore_files import why_hidden
+from tools.files.ignore_files import agent_ignore_file
 from tools.files.text_encodings import UTF_8, Decoded, decode, encode, is_utf8, line_endings, split_lines
 from tools.files.workspace import SeenFile
 from tools.memory.memory_files import MemoryScope
@@ -147,7 +147,9 @@ class MemoryAddition:
     def __init__(self, scope: MemoryScope, target: TargetFile, entry: str, headings: Sequence[str]) -> None:
         workspace, location = target.workspace, target.location
         name = f"The {scope} memory '{location.relative}'"
-        hidden_by = why_hidden(workspace, location)
+        forbidden = workspace.forbidden_in(location)
+        rule = forbidden(location.path) if forbidden is not None else None
+        hidden_by = f"the {rule}" if rule else agent_ignore_file(workspace, location)
         if hidden_by is not None:
             raise ToolError(
                 ToolErrorType.PATH_IGNORED,
@@ -184,12 +186,21 @@ class MemoryAddition:
                 "Ask the user to save it as UTF-8.",
             )
         entries, fact = entries_in(old.text), _unescape(entry.removeprefix("- "))
-        self.is_present = fact in entries  # whether the file already has the fact
-        self.similar = None if self.is_present else similar_entry(entries, fact)  # an entry with nearly the same words
-        new = old.text if self.is_present else with_entry(old.text, entry, headings)
+        is_present = fact in entries
+        new = old.text if is_present else with_entry(old.text, entry, headings)
         self._data = encode(new, old.encoding)  # the file's new bytes
-        self.sha256 = hashlib.sha256(self._data).hexdigest()
-        self.diff = unified_diff(None if data is None else old.shown(), Decoded(new, old.encoding).shown())
+        self._sha256 = hashlib.sha256(self._data).hexdigest()
+        # If a rule asks about all reading or denies it, the outcome must not depend on the rest of the file.
+        is_hidden = self.snapshot.hidden_by is not None
+        self.is_present = is_present and not is_hidden  # whether the file already has the fact, if that may be known
+        # An entry with nearly the same words
+        self.similar = None if is_present or is_hidden else similar_entry(entries, fact)
+        self.shown_sha256 = None if is_hidden else self._sha256
+        self.diff = (
+            Diff(f"+{entry}\n", 1, 0)
+            if is_hidden
+            else unified_diff(None if data is None else old.shown(), Decoded(new, old.encoding).shown())
+        )
 
     def write(self) -> list[str]:
         """Write the file and return notes for the result. Raises a `ToolError` if it changed or cannot be written."""
@@ -204,14 +215,14 @@ class MemoryAddition:
                     f"The folder of the global memory cannot be created ({symbol}), so nothing was written. Ask "
                     "the user to check the setting memory.globalFolder, or use the 'project' scope.",
                 ) from None
-        with record_change(target, snapshot, self._data, self.sha256, self.diff) as record:
+        with record_change(target, snapshot, self._data, self._sha256, self.diff) as record:
             identity, links_broken = replace_file(target.workspace, target.location, self._data, snapshot.identity)
         # The new content counts as read only if the client had read the old content.
         was_current = last_read is not None and (
             last_read.identity == snapshot.identity or last_read.sha256 in {snapshot.sha256} - {None}
         )
         if target.reads is not None and was_current:
-            target.reads.record(target.location.path, SeenFile(identity, self.sha256))
+            target.reads.record(target.location.path, SeenFile(identity, self._sha256))
         notes = ["The file is new."] if snapshot.data is None else []
         if links_broken:
             notes.append(about_broken_links(links_broken))
@@ -295,7 +306,7 @@ def remember(
             "fact": fact_text,
             "saved": saved is not None,
             "created": is_new,
-            "sha256": saved.sha256 if saved is not None else None,
+            "sha256": saved.shown_sha256 if saved is not None else None,
             "user_modified": is_users,
             "notes": notes,
         },

@@ -26,7 +26,7 @@ from tools.contract.call_options import ApprovalMode
 from tools.contract.command_views import CommandView, Engine, FileRestrictions, Network, ViewKind
 from tools.contract.permission_subjects import Access, CommandSubject, Needs
 from tools.contract.tool_errors import ExecutionDeniedError, sandbox_unavailable
-from tools.files.workspace import SCRATCH_NAME, Workspace, contains, is_inside
+from tools.files.workspace import SCRATCH_NAME, Workspace, contains, is_inside, resolve_links
 from tools.machine.unlocked_cached_property import cached_property
 from tools.permissions import tool_names
 from tools.permissions.command_paths import PRIVATE_FOLDERS, STREAMS, CommandPaths, NamedPath, why_in_scratch
@@ -400,7 +400,7 @@ class _CommandPolicy:
             if searches_folders(command):
                 folders |= real_paths
                 if not real_paths or may_search_own_folder(command):
-                    folders.update(map(os.path.realpath, own_folders))
+                    folders.update(map(resolve_links, own_folders))
             elif compares_folders(command) and not (
                 command.program == "git"
                 and "--no-index" not in command.words
@@ -798,4 +798,4 @@ def allowed_reading(rules: Rules, home: str) -> Iterator[str]:
             path = pattern.removesuffix("/**")
             path = home + path[1:] if path.startswith("~") else path[1:]
             if not set(path) & set("*?[\\") and os.path.lexists(path):
-                yield os.path.realpath(path)
+                yield resolve_links(path)

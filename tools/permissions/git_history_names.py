@@ -10,11 +10,10 @@ import re
 import time
 from collections import deque
 from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Sequence
-from contextlib import suppress
 from itertools import islice
 
 from tools.contract.call_options import AbortSignal, Deadline
-from tools.contract.tool_errors import suppress_unless_scarce
+from tools.contract.tool_errors import NOTHING_DONE, exhaustion_of, suppress_unless_scarce
 from tools.files.child_process import Child, ChildFailedError, find_program
 from tools.files.ignore_files import exclude_file
 from tools.files.path_opener import StampedCache, open_regular, stamp_of
@@ -60,13 +59,18 @@ def store_of(folder: str) -> str | None:
 def stores_of_submodules(store: str) -> Iterator[tuple[str, str]]:
     """Yield the store and the name of each submodule, including submodules that are not checked out."""
     modules, count = os.path.join(store, "modules"), 0
-    for folder, subfolders, files in os.walk(modules):
+    for folder, subfolders, files in os.walk(modules, onerror=_raise_if_scarce):
         if "HEAD" in files and "objects" in subfolders:
             yield folder, os.path.relpath(folder, modules)
             subfolders[:] = [name for name in subfolders if name == "modules"]
             count += 1
         if count >= MAX_STORES:
             return
+
+
+def _raise_if_scarce(error: OSError) -> None:
+    with suppress_unless_scarce():
+        raise error
 
 
 def stored_in(store: str) -> Iterator[str]:
@@ -141,7 +145,7 @@ def _stored_names(git: str, store: str, paths: Iterable[str]) -> set[str] | None
     """
     ids: set[str] = set()
     for path in paths:
-        with suppress(OSError), open_regular(path) as file:
+        with suppress_unless_scarce(), open_regular(path) as file:
             ids |= {name.decode() for name in _OBJECT_ID.findall(file.head(MAX_ID_BYTES))}
     if len(ids) > MAX_IDS:
         return None
@@ -158,7 +162,10 @@ def _stored_names(git: str, store: str, paths: Iterable[str]) -> set[str] | None
             status, _ = child.finish()
             if status != 0 or child.was_killed:
                 return None
-    except (ChildFailedError, OSError):
+    except (ChildFailedError, OSError) as error:
+        # Do not cache the result of a shortage.
+        if (exhaustion := exhaustion_of(error.__cause__ or error, NOTHING_DONE)) is not None:
+            raise exhaustion from None
         return None
     # Git lists commits without a name, and top folders with an empty name.
     return {os.fsdecode(name) for line in b"".join(chunks).split(b"\n") if (name := line.partition(b" ")[2])}
@@ -167,9 +174,9 @@ def _stored_names(git: str, store: str, paths: Iterable[str]) -> set[str] | None
 def _state_of(store: str) -> Iterator[str]:
     """Yield the files and folders of a repository that show whether its stored names may have changed."""
     yield from (os.path.join(store, name) for name in _STATE_FILES)
-    with suppress(OSError):
+    with suppress_unless_scarce():
         yield from (os.path.join(store, name) for name in os.listdir(store) if name.endswith("_HEAD"))
     for name in _STATE_FOLDERS:
-        for folder, _, files in os.walk(os.path.join(store, name)):
+        for folder, _, files in os.walk(os.path.join(store, name), onerror=_raise_if_scarce):
             yield folder
             yield from (os.path.join(folder, file) for file in files)

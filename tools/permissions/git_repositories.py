@@ -348,9 +348,10 @@ def runs_programs(top: str) -> bool:
             return True  # a split index, part of which is in another file
         if any(not name.endswith(".sample") for name in os.listdir(os.path.join(own, "hooks"))):
             return True
-    except OSError:
-        if not os.path.isdir(own):
-            return True  # a worktree or a submodule, whose settings are elsewhere
+    except OSError as error:
+        # Without a folder, this is a worktree or a submodule, whose settings are elsewhere.
+        if not isinstance(error, FileNotFoundError) or not os.path.isdir(own):
+            return True
     for name in ("index", *SETTINGS_FILES):
         try:
             with open_regular(os.path.join(own, name), through_links=True) as file:

@@ -20,9 +20,9 @@ import os
 import stat
 import unicodedata
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import suppress
 from functools import lru_cache
 
+from tools.contract.tool_errors import suppress_unless_scarce
 from tools.files.ignore_files import AGENT_IGNORE_FILES
 from tools.files.path_opener import MAX_LINKS, is_ours
 from tools.files.workspace import is_inside
@@ -233,7 +233,7 @@ class GuardedPaths:
         # The path may be another name of a guarded file, because of a hard link or another mount.
         guarded_files = [*self._files]
         for folder in self._folders:
-            with suppress(OSError):
+            with suppress_unless_scarce():
                 paths = [os.path.join(folder, name) for name in os.listdir(folder)]
                 guarded_files += (path for path in paths if folded_path(path) not in self._exempt)
         return any(

@@ -8,6 +8,7 @@ constants are. This module knows nothing about clients or rules.
 
 from __future__ import annotations
 
+import heapq
 import itertools
 import math
 import re
@@ -16,7 +17,7 @@ from bisect import bisect_left
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cache, lru_cache
 from pathlib import Path
 
 MAX_QUERY_CHARS = 1_000  # maximum length of a query; the caller must reject longer ones
@@ -203,6 +204,7 @@ class ToolIndex:
         """
         required_words = [stem(word) for term in query.split() if term.startswith("+") for word in words_of(term)]
 
+        @cache
         def is_allowed(number: int) -> bool:
             return all(word in self._fits[number] for word in required_words) and (
                 is_wanted is None or is_wanted(number)
@@ -234,8 +236,9 @@ class ToolIndex:
             best: dict[int, float] = {}
             is_open = len(scores) < MAX_CANDIDATES
             for factor, postings in concept.postings:
-                numbers = itertools.islice(postings, MAX_CANDIDATES) if is_open else postings.keys() & scores.keys()
-                for number in numbers:
+                # Tools that are not allowed must neither take places in the ranking nor raise the best coverage.
+                allowed = itertools.islice(filter(is_allowed, postings), MAX_CANDIDATES)
+                for number in allowed if is_open else postings.keys() & scores.keys():
                     impact = postings[number] * factor
                     if impact > best.get(number, 0.0):
                         best[number] = impact
@@ -244,12 +247,8 @@ class ToolIndex:
         # The action in the first word, with its synonyms.
         actions = [group for group in _OF_WORD.get(words[0], ()) if group < len(_ACTION_GROUPS)] if words else []
         action_words = frozenset(words[:1]).union(*map(_GROUPS.__getitem__, actions)) if actions else frozenset[str]()
-        # Tools that are not allowed must neither take places in the ranking nor raise the best coverage.
-        allowed_numbers = filter(is_allowed, sorted(scores, key=lambda number: (-scores[number], number)))
-        fits = [
-            (scores[number], number, self._fit(concepts, action_words, number))
-            for number in itertools.islice(allowed_numbers, MAX_RANKED)
-        ]
+        candidates = heapq.nlargest(MAX_RANKED, ((score, -number) for number, score in scores.items()))
+        fits = [(score, -number, self._fit(concepts, action_words, -number)) for score, number in candidates]
         fits.sort(key=lambda item: -item[0] * (1 + item[2]))
         return [(number, fit) for _, number, fit in fits]
 

@@ -341,10 +341,13 @@ class Upstream:
     def _add_first_failure(self, first: UpstreamStatus, transport: Transport) -> None:
         """After `transport` has failed, report the failure of the first transport too, or only that if it says more."""
         status = self.status
-        if status.state is not UpstreamState.FAILED:
+        could_be_met = status.challenge is None or status.challenge.could_be_met
+        if status.state is not UpstreamState.FAILED and could_be_met:
             return
         if first.state is not UpstreamState.FAILED:  # a login is needed, or the server is this one
             status.challenge = first.challenge
+            if self.login is not None:
+                self.login.challenge = first.challenge
             status.change(first.state, first.problem)
         elif first.problem != status.problem:
             status.change(status.state, f"{first.problem}; over {transport.name.upper()}, {status.problem}")

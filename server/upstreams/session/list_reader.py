@@ -189,6 +189,9 @@ async def read_list(session: Lister, kind: OfferedKind, offer: Offer) -> list[Js
             if not isinstance(name, str) or not name:
                 omissions.append(f"item {position} (it has no {kind.key})")
                 continue
+            if len(items) >= MAX_ITEMS:
+                is_truncated = is_truncated or not (name in items or has_passed_here(item))
+                continue
             if kind is TOOLS and isinstance(schema := item.get("inputSchema", {}), dict) and "type" not in schema:
                 # Many servers omit `type`, although it can only be `object`.
                 item = {**item, "inputSchema": {"type": "object", **cast("Json", schema)}}
@@ -205,7 +208,7 @@ async def read_list(session: Lister, kind: OfferedKind, offer: Offer) -> list[Js
                 reason = str(error) if isinstance(error, UnfitError) else "it cannot be read"
                 omissions.append(f"'{name}' ({reason})")
                 continue
-            if size + len(encoded) > MAX_BYTES or len(items) >= MAX_ITEMS:
+            if size + len(encoded) > MAX_BYTES:
                 is_truncated = True
                 continue
             size += len(encoded)

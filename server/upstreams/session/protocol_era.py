@@ -11,7 +11,14 @@ from typing import Any, Literal, cast
 
 import anyio
 
-from server.protocol.json_rpc import UNSUPPORTED_PROTOCOL_VERSION, Json, as_list, as_mapping
+from server.protocol.json_rpc import (
+    INTERNAL_ERROR,
+    METHOD_NOT_FOUND,
+    UNSUPPORTED_PROTOCOL_VERSION,
+    Json,
+    as_list,
+    as_mapping,
+)
 from server.protocol.request_table import our_name
 from server.protocol.revisions import (
     CLIENT_CAPABILITIES_META_KEY,
@@ -28,7 +35,7 @@ from server.upstreams.wire.json_rpc_channel import JsonRpcChannel, RelayError, U
 from server.upstreams.wire.origin_meta import OF_THIS_SERVER
 
 # How long `server/discover` may take if the handshake can be tried next, or was refused (the SDK's value). The time is
-# limited because some servers do not respond to unknown methods.
+# limited because some servers do not respond to unknown methods; two thirds of the time that remains are the maximum.
 PROBE_SECONDS = 10.0
 _TREATED_AS = {"2024-10-07": "2024-11-05"}  # maps an older revision to the known revision that it is treated as
 
@@ -112,38 +119,53 @@ async def negotiate(channel: JsonRpcChannel, choice: EraChoice, capabilities: Js
                 raise
             refusal = error
         try:
-            with anyio.fail_after(PROBE_SECONDS):
+            with anyio.fail_after(_probe_seconds()):
                 return await _discover(channel, _common_version(_supported_versions(refusal)) or version, capabilities)
-        except (RelayError, TimeoutError):
-            raise refusal from None  # the first error is more informative than one about the other era
+        except (RelayError, TimeoutError) as error:
+            has_failed = isinstance(error, UpstreamError | UnusableAnswerError) and not _is_unknown_method(error)
+            # The first error is more informative than one about the other era, unless the server lacks the handshake.
+            raise error if has_failed and _is_unknown_method(refusal) else refusal from None
     # Try `server/discover`, and fall back to the handshake.
+    failure: Exception | None = None
     for attempt in range(2):
         try:
-            with anyio.fail_after(None if choice.is_only else PROBE_SECONDS):
+            with anyio.fail_after(None if choice.is_only else _probe_seconds()):
                 return await _discover(channel, version, capabilities)
         except (UpstreamError, UnusableAnswerError) as error:
+            failure = None if _is_unknown_method(error) else error
             supported_versions = _supported_versions(error)
             mutual = _common_version(supported_versions)
             if mutual is not None and attempt == 0:
                 version = mutual
                 continue
-            if choice.is_only and isinstance(error, UnusableAnswerError):
+            if choice.is_only and (isinstance(error, UnusableAnswerError) or error.code == INTERNAL_ERROR):
                 raise  # this error is more informative
             has_handshake = any(revision in HANDSHAKE_PROTOCOL_VERSIONS for revision in supported_versions)
             if choice.is_only or (supported_versions and not has_handshake):
                 raise IncompatibleError from None
-        except (TimeoutError, IncompatibleError):
+        except IncompatibleError as error:
             if choice.is_only:
-                raise IncompatibleError from None
+                raise
+            failure = error
+        except TimeoutError:
+            pass
         try:
             return await _handshake(channel, capabilities)
         except UpstreamError as error:
             # The upstream may have chosen its era when it got the probe, even if its response was too late.
             mutual = _common_version(_supported_versions(error))
             if mutual is None or attempt > 0:
-                raise
+                raise failure if failure is not None and _is_unknown_method(error) else error from None
             version = mutual
     raise IncompatibleError
+
+
+def _is_unknown_method(error: Exception) -> bool:
+    return isinstance(error, UpstreamError) and error.code == METHOD_NOT_FOUND
+
+
+def _probe_seconds() -> float:
+    return min(PROBE_SECONDS, (anyio.current_effective_deadline() - anyio.current_time()) * 2 / 3)
 
 
 async def _discover(channel: JsonRpcChannel, version: str, capabilities: Json) -> Era:

@@ -39,6 +39,7 @@ from server.protocol.json_rpc import (
 from server.protocol.revisions import MODERN_PROTOCOL_VERSIONS
 from server.transports.json_lines import STDIO_BACKPRESSURE
 from server.upstreams.wire.json_rpc_channel import (
+    MAX_TOGETHER,
     MESSAGE_BYTES,
     Challenge,
     Credentials,
@@ -151,7 +152,7 @@ class CarefulTransport(httpx2.AsyncBaseTransport):
             self.challenge = _challenge_of(response)
             if self._login is not None:
                 self._login.challenge = self.challenge
-        if response.headers.get("content-encoding", "identity") != "identity":
+        if response.headers.get("content-encoding", "").lower() not in ("", "identity"):
             await response.aclose()
             raise RefusedError("it sent a compressed answer, which was not requested", status)
         if HTTPStatus.MULTIPLE_CHOICES <= status < HTTPStatus.BAD_REQUEST:
@@ -176,7 +177,8 @@ class CarefulTransport(httpx2.AsyncBaseTransport):
         reason = describe_status(response, b"" if is_challenged else body, beginning)
         if self.challenge is not None:
             self.challenge = replace(self.challenge, description=reason)
-        texts = re.findall(rb"(?m)^data: ?(.*)$", body) if _media_type(response) == _EVENTS else [body]
+        is_stream = _media_type(response) == _EVENTS
+        texts = re.findall(rb"(?m)^data: ?(.*)$", body)[:MAX_TOGETHER] if is_stream else [body]
         answers = [
             message for text in texts for message in _messages_of(text) if isinstance(message, Response | ErrorResponse)
         ]
@@ -474,7 +476,7 @@ class StreamableWriter(_Writer):
                 if request.method == "initialize":
                     self._session = response.headers.get(_SESSION)
                 self._decide(request.id)
-                if response.has_redirect_location:
+                if not response.is_success:
                     reading.problem = _describe_refusal(response)
                 elif response.status_code == HTTPStatus.ACCEPTED:
                     reading.problem = "it accepted the request without answering it"

@@ -70,7 +70,7 @@ class UpstreamError(RelayError):
         return code if isinstance(code, int) else INTERNAL_ERROR
 
 
-_PARAMETER = re.compile(r'([\w-]+)\s*=\s*(?:"((?:[^"\\]|\\.)*)"|([^\s,"]+))')  # RFC 9110, 11.2
+_PARAMETER = re.compile(r'(?<![\w-])([\w-]+)\s*=\s*(?:"((?:[^"\\]|\\.)*)"|([^\s,"]+))')  # RFC 9110, 11.2
 
 
 @dataclass(frozen=True, slots=True)
@@ -595,7 +595,7 @@ def own_number(identity: Any) -> int:
 
 
 MESSAGE_BYTES = 64 << 20  # a longer message is rejected, and the request that it answers fails
-MAX_TOGETHER = 1_000  # maximum number of messages in a batch
+MAX_TOGETHER = 1_000  # maximum number of messages in a batch, or in the events of an error response
 
 _NOT_A_MESSAGE = "its message is not valid JSON-RPC"
 

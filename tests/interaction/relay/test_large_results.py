@@ -186,7 +186,7 @@ async def test_a_client_whose_token_does_not_allow_file_tools_gets_a_link_too(ro
 
 @pytest.mark.requirement("results.large.private")
 @pytest.mark.parametrize("has_tools", [False, True])
-async def test_a_link_that_has_replaced_the_file_of_a_result_is_not_followed(
+async def test_a_link_that_has_replaced_the_file_of_a_result_is_not_followed_and_the_result_is_saved_again(
     has_tools: bool, root: Path, tmp_path: Path
 ) -> None:
     (secret := tmp_path / "secret.txt").write_text("secret")
@@ -203,6 +203,8 @@ async def test_a_link_that_has_replaced_the_file_of_a_result_is_not_followed(
         else:
             with pytest.raises(Exception, match=r"(?i)not found|no such|unknown|resource"):
                 await client.read_resource(RESULTS_URI + os.path.basename(path))
+        saved_again = await call(client, "lines", 30_000)
+        assert (saved_again.meta or {})[FACTS_KEY]["outputFile"] not in (None, path)
 
 
 @pytest.mark.requirement("results.large.link")

@@ -136,7 +136,7 @@ async def test_nobody_is_asked_to_approve_a_text_that_the_question_would_cut(rem
             (b"\xff\xfe", "not JSON"),
             (b"", "not JSON"),
             (b'{"formula": 1' + b"0" * 5_000 + b"}", "its formula ("),
-            ("nowhere/at/all", "is a dangling link"),
+            ("nowhere/at/all", "has a dangling link"),
             (LOCK_NAME, "cannot be read"),
         ],
     ),
@@ -187,7 +187,7 @@ async def test_a_running_server_follows_the_lock_file_and_blocks_its_tools_when_
             ) != expected_state:
                 await pause()
     assert "it existed before and is now missing" in caplog.text
-    assert "is a dangling link" in caplog.text
+    assert "has a dangling link" in caplog.text
 
 
 @pytest.mark.requirement("lock.log")

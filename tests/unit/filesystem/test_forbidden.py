@@ -160,6 +160,19 @@ async def test_what_is_forbidden_under_a_links_name_stays_hidden_however_the_nam
     )
 
 
+@pytest.mark.requirement("names.hidden")
+@pytest.mark.parametrize("is_link", [False, True])
+def test_a_forbidden_name_is_not_taken_for_that_of_a_file_that_looks_the_same(
+    is_link: bool, root: Path, context: ToolContext
+) -> None:
+    (root / "real").mkdir()
+    (root / "real" / "key").write_text(SECRET)
+    (root / "k\u2013y").symlink_to("real/key") if is_link else (root / "k\u2013y").write_text(SECRET)
+    context = replace(context, workspace=Workspace([str(root)], forbidden=Rules((root / "k-y",))))
+    params = ReadFileTool().validate_tool_params({"file_path": "k-y"})
+    assert ReadFileTool().subjects(params, context) == (PathSubject(Access.READ, str(root / "k-y"), str(root / "k-y")),)
+
+
 @pytest.mark.requirement("rules.links")
 async def test_what_is_forbidden_under_a_links_name_in_the_second_root_is_not_read_through_the_link(
     root: Path, tmp_path: Path, context: ToolContext

@@ -227,6 +227,16 @@ async def test_a_changed_cell_loses_its_outputs_and_the_result_says_so(root: Pat
 
 
 @pytest.mark.requirement("notebook.outputs")
+async def test_outputs_that_a_text_cell_has_by_mistake_are_kept_and_not_said_to_be_cleared(
+    root: Path, context: ToolContext
+) -> None:
+    write_notebook(root / "n.ipynb", notebook(code("one", "a", cell_type="markdown")))
+    result = await change(context, cell_id="one", new_source="b")
+    assert "cleared" not in str(result.llm_content)
+    assert read(root / "n.ipynb")["cells"][0]["outputs"]
+
+
+@pytest.mark.requirement("notebook.outputs")
 async def test_a_cell_can_change_its_kind(root: Path, context: ToolContext) -> None:
     path = root / "n.ipynb"
     write_notebook(

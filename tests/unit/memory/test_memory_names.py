@@ -96,17 +96,47 @@ async def test_errors_do_not_disclose_whether_an_unreadable_memory_has_a_fact(
 
 
 @pytest.mark.requirement("memory.resources")
-@pytest.mark.parametrize("rule", ["Read(AGENTS.md)", "Read"])
 @pytest.mark.parametrize("scope", ["global", "project"])
-async def test_a_rule_about_the_name_of_a_linked_memory_or_all_reading_also_hides_its_facts(
-    scope: str, rule: str, home: Path, root: Path, context: ToolContext
+async def test_a_rule_about_the_name_of_a_linked_memory_also_hides_its_facts(
+    scope: str, home: Path, root: Path, context: ToolContext
 ) -> None:
     for folder in (home, root):
         (folder / "NOTES.md").write_text("- Tabs.\n")
         (folder / "AGENTS.md").symlink_to("NOTES.md")
-    rules = Rules(deny=(parse_rule(rule, Verdict.DENY, "permissions", str, "/home/none"),))
-    forbidden, bare_rule = hidden_paths(rules, [str(root)]), rule_of_all_reading(rules)
-    context = replace(context, workspace=Workspace([str(root)], forbidden=forbidden, rule_of_all_reading=bare_rule))
+    rules = Rules(deny=(parse_rule("Read(AGENTS.md)", Verdict.DENY, "permissions", str, "/home/none"),))
+    context = replace(context, workspace=Workspace([str(root)], forbidden=hidden_paths(rules, [str(root)])))
     with pytest.raises(ToolError) as error_info:
         await save(context, MemoryFiles(global_folder=str(home)), fact="Tabs.", scope=scope)
     assert error_info.value.code is ToolErrorType.PATH_IGNORED
+
+
+@pytest.mark.requirement("memory.resources")
+@pytest.mark.parametrize("verdict", [Verdict.ASK, Verdict.DENY])
+@pytest.mark.parametrize("scope", ["global", "project"])
+async def test_under_a_rule_about_all_reading_a_fact_is_saved_and_nothing_tells_what_the_memory_held(
+    scope: str, verdict: Verdict, home: Path, root: Path, context: ToolContext
+) -> None:
+    rule = parse_rule("Read", verdict, "permissions", str, "/home/none")
+    bare_rule = rule_of_all_reading(Rules(ask=(rule,)))
+    context = replace(context, workspace=Workspace([str(root)], rule_of_all_reading=bare_rule))
+    file = (home if scope == "global" else root) / "AGENTS.md"
+    outcomes: list[str] = []
+    for fact in ("Tabs.", "Use tabs in Go", "Blanks."):  # an entry, nearly an entry, and none
+        file.write_text("secret\n\n## Added Memories\n- Tabs.\n- Use tabs in Go.\n")
+        question = await confirmation_for(context, MemoryFiles(global_folder=str(home)), fact=fact, scope=scope)
+        result = await save(context, MemoryFiles(global_folder=str(home)), fact=fact, scope=scope)
+        assert f"- {fact}\n" in file.read_text()
+        assert file.read_text().count("- Tabs.") == 1
+        outcomes.append(f"{question}{result.llm_content}{result.structured}{result.return_display}".replace(fact, ""))
+    assert len(set(outcomes)) == 1
+    assert "secret" not in outcomes[0]
+
+
+@pytest.mark.requirement("memory.resources")
+async def test_under_a_rule_about_all_reading_an_agent_ignore_file_still_keeps_a_memory_from_being_changed(
+    root: Path, context: ToolContext
+) -> None:
+    (root / ".geminiignore").write_text("AGENTS.md\n")
+    context = replace(context, workspace=Workspace([str(root)], rule_of_all_reading="permissions.ask rule Read"))
+    with pytest.raises(ToolError, match=r"hidden from agents by \.geminiignore"):
+        await save(context, fact="Tabs.")

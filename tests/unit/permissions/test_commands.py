@@ -1293,6 +1293,18 @@ def test_without_a_sandbox_git_is_asked_about_where_it_would_go_into_a_submodule
     assert outcome(copy, "git status", site=site) == "?o"
 
 
+@pytest.mark.requirement("commands.without_sandbox")
+def test_without_a_sandbox_git_is_asked_about_where_its_hooks_cannot_be_listed_but_not_where_it_has_none(
+    copy: Path,
+) -> None:
+    subprocess.run(["git", "init", "-q"], cwd=copy, check=True)
+    hooks = copy / ".git" / "hooks"
+    shutil.rmtree(hooks)
+    assert outcome(copy, "git status", site=CommandSite(Engine.NONE)) == "o"
+    hooks.symlink_to("x" * 300)
+    assert outcome(copy, "git status", site=CommandSite(Engine.NONE)) == "?o"
+
+
 @pytest.mark.requirement("commands.views")
 def test_the_question_about_git_opens_its_repository_and_the_folders_that_it_creates(copy: Path, home: Path) -> None:
     (copy.parent / "notes").mkdir()

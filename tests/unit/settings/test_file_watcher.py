@@ -32,7 +32,9 @@ async def next_settings(changes: AsyncGenerator[SettingsReport]) -> SettingsRepo
 
 
 @pytest.mark.requirement("settings.live.watch")
-@pytest.mark.parametrize("content", ['{"media": ', ""], ids=["half written", "empty for now"])
+@pytest.mark.parametrize(
+    "content", ['{"media": ', "", "\ufeff\n"], ids=["half written", "empty for now", "only a byte order mark"]
+)
 async def test_a_changed_file_gives_new_settings_and_a_broken_one_keeps_the_last(
     environ: dict[str, str], file: Path, caplog: pytest.LogCaptureFixture, content: str
 ) -> None:

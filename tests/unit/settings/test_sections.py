@@ -124,7 +124,7 @@ def test_a_provider_without_everything_that_it_needs_is_not_configured(environ: 
     assert report.settings.web.search.configured == ()
     assert [warning.partition(": ")[2][:60] for warning in report.warnings] == [
         "web.search.brave.apiKey refers to the environment variable N",
-        "web.search.default is brave, which cannot be used: its key o",
+        "web.search.default is brave, which cannot be used: a key or ",
     ]
 
 

@@ -430,6 +430,12 @@ def test_a_wrong_value_in_an_object_in_an_array_is_reported_with_what_its_key_ex
 
 
 @pytest.mark.requirement("settings.bad-values")
+def test_an_option_that_is_not_utf_8_is_refused_as_such(environ: dict[str, str]) -> None:
+    with pytest.raises(SettingsError, match=r"^an option or an environment variable contains bytes that are not UTF-8"):
+        load_settings([], {"tools": {"include": ["caf\udce9"]}}, environ)
+
+
+@pytest.mark.requirement("settings.bad-values")
 @every_key
 def test_a_value_of_another_type_is_an_error_that_names_file_key_and_what_is_expected(
     environ: dict[str, str], file: Path, key: KeyDescription
@@ -467,6 +473,10 @@ def is_secret(key: KeyDescription) -> bool:
         ({"workspace": {"roots": "/one"}}, 'workspace.roots is "/one", but must be an array of strings.'),
         ({"workspace": {"roots": ["/one", 2]}}, "workspace.roots[1] is 2, but must be a string."),
         ({"mcp": {"allowed": [None]}}, "mcp.allowed[0] is null, but must be a string."),
+        (
+            {"http": {"oauth": {"algorithms": "RS256"}}},
+            'but must be an array of strings among "RS256", "RS384", "RS512"',
+        ),
         ({"media": "png"}, 'media is "png", but must be one of "inline", "resource_link", "notice".'),
         (
             {"approvalMode": "auto edit"},
@@ -564,10 +574,7 @@ def test_other_relative_roots_start_from_the_working_folder(
 @pytest.mark.parametrize("root", ["", "  ", "a\0b"])
 def test_a_root_that_cannot_be_a_path_is_an_error(environ: dict[str, str], file: Path, root: str) -> None:
     message = refusal(file, {"workspace": {"roots": ["/fine", root]}}, environ)
-    assert (
-        message
-        == f"{file}: workspace.roots is blank or contains a NUL character, so it is not a valid path; name a folder."
-    )
+    assert message == f"{file}: workspace.roots[1] is blank or contains a NUL character; give a valid path."
 
 
 @pytest.mark.requirement("settings.memory")

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from server.requests.tool_services import guarded_paths
-from server.settings import SettingsReport, load_settings
+from server.settings import SettingsError, SettingsReport, load_settings
 from server.settings.load import read_settings
 from server.settings.workspace_trust import digest, trust_file, trust_folder
 from tests.settings_cases import write
@@ -160,6 +160,17 @@ def test_a_workspace_can_name_only_a_markdown_file_as_its_memory(
     memory = report.settings.memory
     assert (memory.file_name, memory.project_file_name) == (("AGENTS.md",), None)
     assert any(f'the memory file "{name}" is ignored' in warning for warning in report.warnings)
+
+
+@pytest.mark.requirement("settings.workspace.memory")
+@pytest.mark.parametrize(
+    ("key", "value"), [("fileName", 5), ("fileName", []), ("fileName", [["A.md"]]), ("projectFileName", 5)]
+)
+def test_a_wrong_memory_file_of_a_workspace_is_refused_under_its_own_key(
+    key: str, value: object, tmp_path: Path, environ: dict[str, str]
+) -> None:
+    with pytest.raises(SettingsError, match=rf"memory\.{key}(\[0\])? is (5|an array), but must be"):
+        load_with(tmp_path, environ, {}, {"memory": {key: value}})
 
 
 @pytest.mark.requirement("settings.workspace.memory")

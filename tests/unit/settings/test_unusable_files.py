@@ -52,6 +52,16 @@ def test_a_link_in_a_workspace_that_the_server_may_not_follow_does_not_stop_the_
     assert "it cannot be read" in report.warnings[0]
 
 
+@pytest.mark.requirement("settings.roots")
+def test_a_long_chain_of_links_in_a_workspace_does_not_stop_the_start(environ: dict[str, str], tmp_path: Path) -> None:
+    (tmp_path / ".coretools").mkdir()
+    for number in range(1_000):
+        (tmp_path / f"link{number}").symlink_to(tmp_path / f"link{number + 1}")
+    (tmp_path / ".coretools/settings.json").symlink_to(tmp_path / "link0")
+    report = load_settings([], {}, environ, folder=str(tmp_path))
+    assert [file.state for file in report.candidates][-1] is FileState.UNUSABLE
+
+
 @needs_closed_link
 @pytest.mark.requirement("settings.roots")
 @pytest.mark.parametrize("key", [("workspace", "roots"), ("memory", "globalFolder")], ids=".".join)

@@ -121,8 +121,7 @@ class AutoRunScanner:
                     continue  # git itself changes these during a rebase or cherry-pick
                 # A symlink cannot be mounted over, but its target can, if it still exists.
                 is_link = os.path.islink(auto_run_path)
-                with suppress(OSError):
-                    result.read_only.append(os.path.realpath(auto_run_path) if is_link else auto_run_path)
+                result.read_only.append(resolve_links(auto_run_path) if is_link else auto_run_path)
 
         def add_folder(path: str) -> tuple[str, ...]:
             folder = self._folders.get(path) or self._scan_folder(path)

@@ -87,7 +87,7 @@ def secret_places(
         with suppress_unless_scarce():
             if not os.access(path, os.R_OK):
                 continue
-            real = os.path.realpath(path)
+            real = resolve_links(path)
             if real in withheld or contains(real, real_home) or (place is not None and is_inside(real, readable_paths)):
                 continue
             entry = HOME_PLACES.get(place) or _place_of_searched_file(place, home) if place else None
@@ -205,7 +205,7 @@ def _files_with_secrets(home: str, _period: float) -> tuple[str, ...]:
             if not 0 < size <= min(SEARCHED_FILE_BYTES, bytes_left):
                 continue
             bytes_left -= size
-            content = read_settings(os.path.realpath(entry.path)) or b""
+            content = read_settings(resolve_links(entry.path)) or b""
             if b"\0" not in content and keeps_secret(content.decode("utf-8", "replace")):
                 paths.append(entry.path)
     return tuple(paths)

@@ -17,7 +17,7 @@ from __future__ import annotations
 import os
 import select
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from typing import NamedTuple
 
@@ -188,6 +188,13 @@ class MountTable:
         mount, _ = self._visible_mount(path)
         source = mount.source.rstrip("/") + path[len(mount.at.rstrip("/")) :]
         return ExpectedMount(at or path, mount.device, source or "/", is_read_only or mount.is_read_only)
+
+    def names_of(self, path: str) -> Iterator[str]:
+        """Yield the paths at which mounts show a path without symlinks, unless other mounts hide them."""
+        _, device, source, _, _ = self.bound_first(path)
+        for mount in (self._lowest, *self._mounts_on.values()):
+            if mount.device == device and contains(mount.source, source):
+                yield os.path.join(mount.at, source[len(mount.source) :].lstrip("/")).rstrip("/")
 
     def bound(self, path: str, *, is_read_only: bool = False) -> ExpectedMount:
         """Like `bound_first`, but for a path inside a folder that was recursively bind-mounted earlier."""

@@ -278,7 +278,7 @@ def _environments(roots: Sequence[str], home: str, hidden_paths: Collection[str]
     """Yield the installation folders of the interpreters that the workspace's Python environments are based on."""
     for root in roots:
         folders = [root]
-        with suppress(OSError), os.scandir(root) as entries:
+        with suppress_unless_scarce(), os.scandir(root) as entries:
             folders += (entry.path for entry in islice(entries, ENVIRONMENTS) if entry.is_dir(follow_symlinks=False))
         for folder in folders:
             if (text := _text(os.path.join(folder, "pyvenv.cfg"))) is None:
@@ -299,8 +299,6 @@ def _environments(roots: Sequence[str], home: str, hidden_paths: Collection[str]
 
 def _text(path: str) -> str | None:
     """Return the beginning of a regular file as text, or `None` if it cannot be read."""
-    try:
-        with open_regular(path, through_links=True) as file:
-            return os.fsdecode(file.head(SETTINGS_BYTES))
-    except OSError:
-        return None
+    with suppress_unless_scarce(), open_regular(path, through_links=True) as file:
+        return os.fsdecode(file.head(SETTINGS_BYTES))
+    return None
