@@ -55,7 +55,7 @@ class LogHistory:
             self._lines[source].append((self.count, line))
 
     def since(self, number: int, alias: str | None) -> tuple[int, list[str]]:
-        """Return the number of the last line, and the lines after line `number`, all or those about one upstream."""
+        """Return the number of the last line, and the lines after line `number`: those about one upstream, or all."""
         with self._lock:
             sources = self._lines.values() if alias is None else [self._lines.get(alias, deque[tuple[int, str]]())]
             entries = sorted(entry for lines in sources for entry in lines if entry[0] > number)

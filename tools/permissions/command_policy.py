@@ -213,7 +213,7 @@ class _CommandPolicy:
                 return self._permission(Verdict.DENY, f"{rule}: any command can read files", setting=rule.source)
         if self._hidden.problem_of_deny:
             setting = next((file.setting for file in self._hidden.denied), "permissions.deny")
-            reason = f"a rule in {setting} hides files, but the sandbox cannot enforce it: {self._hidden.problem}"
+            reason = f"a rule in {setting} hides or protects files, but the sandbox cannot enforce it: {self._hidden.problem}"
             return self._permission(Verdict.DENY, reason, setting=setting)
         for named_path in self._paths.named_paths:
             for rule in self._rules_about(self._rules.deny, named_path):
@@ -372,7 +372,7 @@ class _CommandPolicy:
 
     def _ask_about_hidden(self, question: _Question) -> None:
         if self._hidden.problem:
-            reason = f"some files must stay hidden from commands, but that cannot be enforced: {self._hidden.problem}"
+            reason = f"some files must be hidden or protected from commands, but that cannot be enforced: {self._hidden.problem}"
             question.add(reason, widens_access=True)
         is_hiding = bool(self._hidden.unreadable)
         if self._has_bubblewrap:
