@@ -36,7 +36,7 @@ _SEPARATORS = re.compile(r"[\s=:,;'\"`(){}<>|&$]+")
 _NONLITERAL_PATH = re.compile(r"(?<![\w.~-])/[\w.-]*[*?\[{$\\'\"`]")
 MAX_LETTERS = 9  # a path attached to an option must start before this position in the word
 _MAKES_WORK_TREE = re.compile(r"(clone|init|worktree add|submodule add)\b")  # git subcommands
-# Folders of which each client or command has its own, writable copy in the sandbox
+# Folders of which each client or command has its own writable copy in the sandbox
 PRIVATE_FOLDERS = (SCRATCH_NAME, "/var/tmp", "/run", "/var/run", "/dev/shm")  # noqa: S108 - only names
 STREAMS = (os.devnull, "/dev/stdout", "/dev/stderr", "/dev/fd/1", "/dev/fd/2")
 
@@ -144,8 +144,8 @@ class CommandPaths:
     def names_scratch(self) -> bool:
         """True if the command uses files in `/tmp`, which is empty for commands that a rule allows in the sandbox.
 
-        Files that a redirection creates in `/tmp` do not count, because they are moved to the client's `/tmp` when the
-        command has ended.
+        Files that a foreground command's `>` creates in `/tmp` do not count, because they are moved to the client's
+        `/tmp` when the command has ended.
         """
         if self._site.engine is Engine.NONE:  # without a sandbox, what is in `/tmp` was written with consent
             return False
@@ -176,7 +176,7 @@ class CommandPaths:
 
     @cached_property
     def runs_private_hooks(self) -> bool:
-        """True if git may run hooks of earlier commands, because it is given a folder that only commands see."""
+        """True if git may run hooks that earlier commands wrote: it is given a folder that only commands see."""
         return any(
             not contains(SCRATCH_NAME, named_path.path) or self._has_hooks(named_path.real_path)
             for named_path in self.named_paths
@@ -186,7 +186,7 @@ class CommandPaths:
     def _has_hooks(self, folder: str) -> bool:
         """Return whether git may run hooks that are in a folder.
 
-        It runs none if the folder is a worktree of a repository in the workspace, unless settings name other files.
+        It runs none if the folder is a worktree of a repository in the workspace, unless git's settings name some.
         """
         top = work_tree_above(folder) or folder
         is_linked = is_inside(resolve_links(repository_of(top) or top), self._roots)

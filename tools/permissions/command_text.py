@@ -40,7 +40,7 @@ SHELLS = frozenset(("sh", "bash", "rbash", "dash", "ash", "zsh", "ksh"))
 _SHELL_OPTION_WITH_VALUE = re.compile(r"[-+][a-zA-Z]*[oO][a-zA-Z]*|--rcfile|--init-file")
 _INPUT_OPTION = re.compile(r"-[a-zA-Z]*s[a-zA-Z]*")  # a shell's option to read commands from its input
 CONNECTIONS = ("/dev/tcp/", "/dev/udp/")  # in bash, a redirection to such a path opens a connection
-# Builtins that run text as code or change what a name means. The grammar does not show their effect
+# Builtins that run text as code or change what command names mean. The grammar does not show their effect
 _OPAQUE_BUILTINS = frozenset(("trap", "eval", "alias", "enable", "hash", "coproc", "compgen", "complete", "bind", "fc"))
 # Variables that affect which programs run or what they load, except PYTHONPATH, which is too common
 _SENSITIVE_VARIABLE = re.compile(
@@ -530,7 +530,7 @@ class _Reader:
     def _check_program(self, name: str, words: tuple[str, ...]) -> None:
         """Check the words of a shell builtin, or of a program that runs a command string."""
         if name in _OPAQUE_BUILTINS:
-            self._doubt(f"'{name}' runs text as code or changes the meaning of names")
+            self._doubt(f"'{name}' runs text as code or changes what command names mean")
         self._has_shell = self._has_shell or name in SHELLS
         text, arguments = "", words[1:]
         if name in SHELLS or name in _COMMAND_STRING_PROGRAMS:

@@ -1324,7 +1324,7 @@ def test_the_question_about_git_opens_its_repository_and_the_folders_that_it_cre
     permission = judge(copy / "src", "git add a.py", home=home)
     assert permission.view is not None
     assert permission.view.writable == (str(copy),)
-    assert permission.reason.endswith(f"it works in the repository {copy}, which is outside the workspace")
+    assert permission.reason.endswith(f"it works in the repository {copy}, which contains the workspace")
     # A repository in the command's own `/tmp` is not this machine's.
     with tempfile.TemporaryDirectory(dir="/tmp") as real_repository:
         (Path(real_repository) / ".git").mkdir()
