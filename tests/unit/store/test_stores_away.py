@@ -255,7 +255,8 @@ async def test_the_right_password_is_accepted_and_no_password_is_logged(
         await accepted_store.start()
         assert await accepted_store.take_once("key", 60, accepted_store.generation)
         await rejected_store.start()
-        assert await refusal_reason(rejected_store) == "it rejects the user name or the password (store.password)"
+        reason = "it rejects the user name or the password (store.password), or the user lacks a permission"
+        assert await refusal_reason(rejected_store) == reason
         assert password not in caplog.text
         assert wrong_password not in caplog.text
         assert password not in repr(accepted_store)
