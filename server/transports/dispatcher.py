@@ -233,7 +233,7 @@ class Dispatcher:
             future.set_exception(MCPError(INVALID_REQUEST, "The client's answer is not a JSON-RPC response."))
 
     def start_waiting(self) -> None:
-        """Start queued requests, as far as the limits allow, after a request is done or responses have been read."""
+        """Start waiting requests, as far as the limits allow."""
         while self.waiting and self._may_start(next(iter(self.waiting)).size):
             incoming, _ = self.waiting.popitem(last=False)
             self._waiting_bytes -= LINE_BYTES + incoming.size

@@ -89,7 +89,7 @@ closed gets 404 and opens a new session, as the protocol requires. docs/scale.md
 MAX_KEPT = 64
 KEPT_BYTES = 512 << 10
 """The limits on finished streams kept per session, in number and bytes. Streams are kept for clients that lose their
-connection, because a response that was sent has perhaps not arrived.
+connection, because a response that was sent may not have arrived.
 """
 JSON, STREAM = "application/json", "text/event-stream"
 SESSION_HEADER = b"mcp-session-id"
