@@ -126,7 +126,7 @@ class ClientSessions:
         if len(self._slots) >= max_sessions and not self._make_room(key[0], max(max_sessions // 2, 1)):
             raise ToolError(
                 ToolErrorType.UPSTREAM_UNAVAILABLE,
-                f"The server {upstream.alias} already has the maximum number of clients, {max_sessions} "
+                f"The server {upstream.alias} already has the maximum number of sessions, {max_sessions} "
                 f"(mcpServers.{upstream.alias}.maxSessions). Try the call again later, or continue without it.",
             )
         current_transport, login = upstream.transport, upstream.login_of(self.login_principal(exchange))

@@ -140,7 +140,7 @@ def failure_of(error: BaseException) -> tuple[UpstreamState, str]:
         return UpstreamState.NEEDS_AUTHENTICATION, challenge.description
     if isinstance(error, RelayError):
         return UpstreamState.FAILED, why_failed(error)
-    # The numbers of some other subclasses, such as TLS errors, are not those of the operating system.
+    # In some subclasses of `OSError`, such as TLS errors, `errno` is not the operating system's number.
     if type(error) in (OSError, BlockingIOError) and isinstance(error, OSError) and error.errno:
         return UpstreamState.FAILED, f"the connection failed: {os.strerror(error.errno)}"
     logger.warning("a connection to an upstream failed (%s)", type(error).__name__)
@@ -285,7 +285,7 @@ class Upstream:
                 if not is_established and transport is not transports[-1]:
                     first_failure = replace(self.status)
                     problem = first_failure.problem
-                    self.log.info("upstream %s does not answer over %s: %s", self.alias, transport.name, problem)
+                    self.log.info("upstream %s cannot be used over %s: %s", self.alias, transport.name, problem)
                     continue
                 if not is_established and first_failure is not None:
                     self._add_first_failure(first_failure, transport)

@@ -1,6 +1,6 @@
 """The interface to login storage, and the storage on this machine; `shared_logins` has the storage for replicas.
 
-A storage also keeps the authorization server of each OAuth client from the settings (`issuer_of`). That server is the
+Both also keep the authorization server of each OAuth client from the settings (`issuer_of`). That server is the
 same for all principals, and stays stored after a logout.
 
 On this machine, each login is a file in the user's state folder, with its secrets there or in the system keyring. A
@@ -53,8 +53,8 @@ class LoginsUnavailableError(TokenStoreError):
 
     def __init__(self) -> None:
         super().__init__(
-            "The store with the logins (store.url) is unavailable, so nothing was changed there. Try again a little "
-            "later; if this persists, the operator must check the store and the log."
+            "The store with the logins (store.url) is unavailable. Try again a little later; if this persists, the "
+            "operator must check the store and the log."
         )
 
 
@@ -78,7 +78,7 @@ Release = Callable[[], Awaitable[None]]
 
 
 class LoginStore(Protocol):
-    """Stores logins. Methods may raise a `TokenStoreError`: a `LoginsUnavailableError` if it may be temporary."""
+    """Stores logins. Methods may raise a `TokenStoreError`: a `LoginsUnavailableError` if a retry may succeed."""
 
     async def run(self) -> None:
         """Do background work until cancelled."""
@@ -421,9 +421,11 @@ def _keyring() -> Generator[Any]:
         import keyring  # noqa: PLC0415 - needed only if chosen; the import takes a tenth of a second
         from keyring import errors  # noqa: PLC0415
     except ImportError:
+        from server.settings.invalid_values import install_command  # noqa: PLC0415 - needed only if keyring is missing
+
         raise TokenStoreError(
-            "This login needs the system keyring, but the package keyring is missing: run pipx install --force "
-            f"'coretools-mcp[keyring]', {_FILE_HINT}."
+            "This login needs the system keyring, but the package keyring is missing: run "
+            f"{install_command('keyring')}, {_FILE_HINT}."
         ) from None
     try:
         yield cast("ModuleType", keyring)
