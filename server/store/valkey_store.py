@@ -94,7 +94,7 @@ class ValkeyStore:
 
     async def start(self) -> None:
         with suppress(StoreUnavailableError):
-            await self._take("", 1.0, "")  # an empty generation never matches, so this only fetches the current one
+            await self._take("", 1.0, "")  # an empty generation never matches, so nothing is taken
 
     async def take_once(self, key: str, seconds: float, generation: str) -> bool:
         return await self._take(f"{_PREFIX}{key}", seconds, generation) == "taken"

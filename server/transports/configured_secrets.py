@@ -1,8 +1,8 @@
 """Secrets that the settings refer to but never contain: tokens, keys, the store's password, the introspection secret.
 
-The server keeps only digests of tokens, so it cannot reveal a token. Each token has a name, which identifies the
-principal. A client's state (answers, jobs, files read, open questions) belongs to that name. The `issuer` module checks
-tokens from an authorization server.
+`Tokens` keeps only digests, so it cannot reveal a token. Each token has a name, which identifies the principal. A
+client's state (answers, jobs, files read, open questions) belongs to that name. The `issuer` module checks tokens from
+an authorization server.
 """
 
 from __future__ import annotations

@@ -37,7 +37,7 @@ logger = logging.getLogger(__name__)
 
 MAX_LOGGED_NAMES = 20  # maximum number of changed, blocked or hidden tools that the log names per list change
 
-# Maximum total length, in characters and per upstream, of the first versions kept of changed and unlisted tools
+# Maximum total length, in characters and per upstream, of the stored first versions of changed and unlisted tools
 MAX_KEPT_CHARS = 2_000_000
 MAX_REMEMBERED = 10_000  # maximum number of remembered tools per upstream; listed tools are always remembered
 FLAT_KEY = "ui/resourceUri"  # the `_meta` key of an app's URI in a draft of the extension

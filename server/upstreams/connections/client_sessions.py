@@ -1,8 +1,8 @@
 """An upstream's sessions, one per client, so that questions and state never reach another client.
 
-A session opens when a client first uses the upstream. It closes when it has been idle for a long time, when the
-client's connection is closed, when the upstream's entry changes, or when it must make room for another session. Each
-session has an owner task, because the same task must open and close a connection.
+A session opens when a client first uses the upstream. It closes when it has been idle for a long time, when the client
+or the upstream closes its connection, when the upstream's entry changes, or when it must make room for another session.
+Each session has an owner task, because the same task must open and close a connection.
 """
 
 from __future__ import annotations
