@@ -23,7 +23,7 @@ from tools.machine.threads import THREADS
 
 T = TypeVar("T")
 
-BUSY_SECONDS = 1.0  # maximum wait for another process's lock
+BUSY_SECONDS = 1.0  # maximum wait for other requests of this process, and for another process's lock
 POLL_SECONDS = 0.5  # interval between polls for messages
 MESSAGE_SECONDS = 60.0  # how long a message is kept for slow readers
 SWEEP_SECONDS = 60.0  # interval between removals of expired keys

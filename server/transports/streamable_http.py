@@ -130,7 +130,7 @@ class HttpSession:
         self.id = uuid.uuid4().hex
         self.owner = owner  # the owner of the token with which the session was opened
         self.principal_name = principal_name  # the key under which `Sessions` counts this session
-        self.requests = 0  # requests in progress and open streams
+        self.requests = 0  # open HTTP requests, including streams
         self.silent_since = time.monotonic()
         self.events = EventStream("0", is_read=False)  # for messages outside of requests
         self.streams: dict[str, EventStream] = {}  # the streams of requests, oldest first
