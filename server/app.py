@@ -83,7 +83,7 @@ class App:
         self._fetcher, self._memory = page_fetcher(settings.web), settings.memory.for_tools(report.own_folder)
         self._todos = TodoLists()
         self.custom_tools = CustomTools(settings, self.commands, self.registry, self._add_builtin_tools(report))
-        # The policy needs the built-in tools: a rule may use an older name of one, which the registry resolves.
+        # The policy needs the built-in tools: a rule may name one by an older name, which the registry resolves.
         self._policy = permission_policy(report, self.registry)
         self.clients = call_contexts.ClientTable(
             settings.approval_mode,
@@ -339,7 +339,7 @@ class App:
             self._announcements.schedule(kind, self._tasks)
 
     def _capabilities(self) -> Json:
-        """Return the capabilities. With upstreams, declare all, because a client never learns of a later capability."""
+        """Return the capabilities. With upstreams, declare all, because a client never learns of later additions."""
         if self.pool.upstreams:
             changes = {"listChanged": True}
             resources = {"subscribe": True, **changes}

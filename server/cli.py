@@ -409,7 +409,7 @@ def _add_general(add: Callable[..., object], *, is_shared: bool, is_shown: bool)
         for option, effect in (("--include-tools", "offer only"), ("--exclude-tools", "do not offer")):
             help_text = f"{effect} these tools, named as in permission rules (repeatable)"
             add(option, **several, metavar="NAME,...", help=help_text)
-        add("--no-prefix", action="store_true", help="publish the tools of other servers under their own names")
+        add("--no-prefix", action="store_true", help="publish the tools of other servers without a prefix")
     if is_shown:
         colours = "use colour (auto: at a terminal, unless NO_COLOR or TERM=dumb is set; FORCE_COLOR takes precedence)"
         add("--color", choices=("auto", "always", "never"), default="auto", help=colours)
@@ -445,7 +445,7 @@ def command_parser() -> tuple[argparse.ArgumentParser, dict[str, _Parser]]:
 
     add = command("serve", "serve MCP (the default command)")
     add("--transport", choices=("stdio", "http", "sse"), default="stdio", help="how clients connect (default: stdio)")
-    add("--host", help="address to listen on (http, sse; default 127.0.0.1); any other address needs a token")
+    add("--host", help="address to listen on (http, sse; default 127.0.0.1); any address but loopback needs a token")
     add("--port", type=int, help="port to listen on (http, sse; default 8808; 0 for any free port)")
     add("--tls-cert", metavar="FILE", help="serve HTTPS with this certificate (PEM)")
     add("--tls-key", metavar="FILE", help="the certificate's private key (PEM), if it is in another file")
@@ -483,7 +483,7 @@ def command_parser() -> tuple[argparse.ArgumentParser, dict[str, _Parser]]:
         "is left to do."
     )
     install = command("install", "add this server to an MCP client", details)
-    details = "Restores the client's original file, or only removes the entry if the file has changed since then."
+    details = "Restores the original file, or only removes the entry if the file has changed since the install."
     uninstall = command("uninstall", "remove this server from an MCP client", details)
     install("client", metavar="CLIENT", help=CLIENTS, nargs="?")
     uninstall("client", metavar="CLIENT", help=CLIENTS)
@@ -528,10 +528,12 @@ def command_parser() -> tuple[argparse.ArgumentParser, dict[str, _Parser]]:
         help_text = "the owner of the login: a token of http.tokens, or a user of http.oauth.issuer (default: you)"
         add("--as", dest="principal", default="", metavar="NAME", help=help_text)
     help_text = "list the file changes that can be undone, whichever client made them"
-    changes = command("changes", help_text, "Lists changes in the working folder, or in --workspace.")
+    changes = command(
+        "changes", help_text, "Lists changes in the workspace of the settings, or else in the working folder."
+    )
     details = (
-        "This shows what would change and asks for confirmation. A file that has changed again since then is left "
-        "unchanged. Changes by commands and other programs cannot be undone."
+        "This shows what would change and asks for confirmation. A file that has changed since the tool changed it is "
+        "left unchanged. Changes by commands and other programs cannot be undone."
     )
     add = command("undo", "undo a file change that a tool made", details)
     help_text = "the change's number in the output of coretools-mcp changes (default: the latest change not yet undone)"

@@ -109,10 +109,10 @@ class ListenStreams:
         key, principal = self.key_of(ctx), None if ctx.http_request is None else principal_of(ctx.http_request)
         limit = MAX_CLIENT_STREAMS if key else MAX_UNIDENTIFIED_STREAMS
         if self._open[key] >= limit or self._open.total() >= MAX_STREAMS:
+            owner = "this client" if key else "all unidentified clients together"
             message = (
-                f"Too many subscription streams are open: at most {limit:,} are allowed for this client (if it is "
-                f"unidentified, for all such clients together), and {MAX_STREAMS:,} in total. Close a stream or wait, "
-                "then listen again."
+                f"Too many subscription streams are open: at most {limit:,} are allowed for {owner}, and "
+                f"{MAX_STREAMS:,} in total. Close a stream or wait, then listen again."
             )
             raise MCPError(INTERNAL_ERROR, message, {"type": ToolErrorType.TOO_MANY_CALLS.value})
         self._open[key] += 1

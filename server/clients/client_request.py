@@ -55,7 +55,10 @@ class Principal:
 
     @property
     def owner(self) -> tuple[object, ...]:
-        """The owner of a session. It includes the scopes, because other rights might not cover a question."""
+        """The owner of a session.
+
+        It includes the scopes, because only a token with the rights that a call needs may answer the call's questions.
+        """
         return self.client_id or self.unique_name, self.issuer, self.subject, self.rights.scopes
 
     @property
@@ -94,7 +97,7 @@ def is_web_address(url: object) -> bool:
 
 
 class NotAskedError(Exception):
-    """The client could not be asked, or answered with an error."""
+    """The client could not be asked, did not answer in time, or answered with an error."""
 
 
 @dataclass(eq=False, slots=True)
@@ -135,7 +138,7 @@ class Exchange:
 
     @property
     def log_level(self) -> str | None:
-        """The lowest log level that this request asks for, if any."""
+        """The lowest log level that the client wants, if any; in the 2026-07-28 revision, each request states it."""
         if not self.is_modern:
             return self.chosen_level or DEFAULT_LEVEL
         level = self.meta.get(LOG_LEVEL_META_KEY)

@@ -28,9 +28,9 @@ from tools.permissions.permission_policy import ALL_RIGHTS, Rights
 logger = logging.getLogger(__name__)
 
 ROOTS_WAIT_SECONDS = 5.0  # how long a file call waits for the client's response to `roots/list`
-NEXT_ROOTS_WAIT_SECONDS = 1.0  # how long a file call waits if the client did not respond last time
+NEXT_ROOTS_WAIT_SECONDS = 1.0  # how long a file call waits if the last request had no valid result
 PLACE_WAIT_SECONDS = 10.0  # how long an upstream's start waits for roots: its working folder cannot change later
-QUIET_SECONDS = 0.1  # debounce time before changed roots are requested; no call waits for it
+QUIET_SECONDS = 0.1  # debounce time before changed roots are requested again; no call waits for it
 LONGEST_FLOOD_SECONDS = 5.0  # the longest debounce if the client keeps announcing changes
 MAX_ROOTS = 1_000  # maximum number of roots per client; every path is compared with each of them
 MAX_KEPT_WORKSPACES = 1_000  # maximum number of cached workspaces; clients of the same project share one
@@ -52,7 +52,7 @@ class RootsState:
     changes: int = 0  # how many times the client has announced changed roots
     # Held during `roots/list`; replaced when the roots change
     request_lock: anyio.Lock = field(default_factory=anyio.Lock)
-    is_silent: bool = False  # whether the client did not respond last time
+    is_silent: bool = False  # whether the last `roots/list` request had no valid result
     notification: RequestContext | None = None  # the latest notification of changed roots, while one is being handled
 
 
@@ -199,7 +199,7 @@ def _is_same_folder(folder: str, other: Path) -> bool:
 
 
 def _without_broad_folders(folders: Sequence[str]) -> tuple[Sequence[str], str]:
-    """Return a client's folders without those that only the operator can name, and why the others are not used."""
+    """Return a client's folders except those that only the operator can name, and why these are not used."""
     broad = {folder: description for folder in folders if (description := _why_too_broad(folder))}
     problem = " ".join(
         f"The client has opened '{folder}', {description}, which becomes a workspace only if the operator names it. "

@@ -53,7 +53,7 @@ class SharedGrants:
         return bool(new_rules)
 
     async def add(self, client: ClientState, rules: Sequence[str]) -> None:
-        """Share rules with other replicas; while the store is unavailable, they apply only on this replica."""
+        """Share rules with other replicas; if the store is unavailable, they apply only on this replica."""
         if not principal_in(client.key):
             return
 

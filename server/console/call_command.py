@@ -253,7 +253,7 @@ class TerminalOutbound:
     """The client of a call: the person at the terminal, who answers its questions and sees its progress."""
 
     def __init__(self, spinner: Spinner, *, is_sure: bool) -> None:
-        self.has_noted_refusal = False  # whether standard error says that nobody could consent, and that --yes would
+        self.has_noted_refusal = False  # whether standard error says that nobody could consent, and names --yes
         self._spinner, self._is_sure = spinner, is_sure
         self._turn = anyio.Lock()  # held while a question is open
 

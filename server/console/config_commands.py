@@ -373,7 +373,7 @@ def init(options: EditOptions, environ: Mapping[str, str]) -> int:
         replace_content(path, old_content, new_content)
         sys.stdout.write(f"Written: {display_path}\n")
     elif _write(path, old_content, new_content, options):
-        sys.stdout.write(f"Editors now find the schema: {display_path}\n")
+        sys.stdout.write(f"{display_path} now refers to the schema.\n")
     if not options.is_dry and old_schema != schema:
         replace_content(schema_path, old_schema, schema)
         sys.stdout.write(f"{'Written' if old_schema is None else 'Updated'}: {visible_line(schema_path)}\n")

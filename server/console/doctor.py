@@ -97,7 +97,7 @@ class Findings(list[Finding]):
 
 
 def examine(load: Callable[[], SettingsReport], environ: Mapping[str, str], *, as_json: bool) -> int:
-    """Print each finding immediately, or all at the end as JSON. Return 1 if something configured does not work."""
+    """Print each finding immediately, or all at the end as JSON. Return 1 if any finding is broken."""
     spinner = Spinner(f"checking (at most {CHECK_SECONDS:g} s)", announces=True)
     running: list[str] = []  # checks and servers that are still running
 
@@ -151,7 +151,7 @@ def examine(load: Callable[[], SettingsReport], environ: Mapping[str, str], *, a
     if as_json:
         show_json({"version": VERSION, "usable": is_usable, "findings": list(map(asdict, findings))})
     else:
-        problem_text = "Items marked broken are configured but do not work."
+        problem_text = "Items marked broken are configured or required, but do not work."
         show("", "Everything that is configured works." if is_usable else problem_text)
     return 0 if is_usable else EXIT_FAILED
 
@@ -184,7 +184,7 @@ async def check_files(app: App, findings: Findings) -> None:
             findings.ok("settings", file.path)
         elif file.state is FileState.UNUSABLE:
             findings.broken("settings", text, "coretools-mcp config check says why")
-        elif file.state is not FileState.ABSENT:  # the file is not trusted, or has changed since it was
+        elif file.state is not FileState.ABSENT:  # not trusted, or changed since it was trusted
             folder = os.path.dirname(os.path.dirname(file.path))
             findings.absent("settings", text, f"review it, then: coretools-mcp trust {shlex.quote(folder)}")
     if not findings:
@@ -229,7 +229,7 @@ async def check_sandbox(app: App, findings: Findings) -> None:
 
 
 async def check_git(app: App, findings: Findings) -> None:
-    """Check git, which shell commands use, and which tells whether a repository stores hidden files."""
+    """Check git, which shell commands use, and which the server asks whether a repository stores hidden files."""
     del app
     program = await THREADS.run(lambda: shutil.which("git"))
     if program is None:
@@ -367,7 +367,7 @@ async def _check_upstream(app: App, upstream: Upstream, findings: Findings) -> N
         wait = app.live.report.settings.proxy.first_list_wait
         hint = (
             f"the first list request waits at most {wait / 1000:g} s for this server. For a client that lists tools "
-            "only once, raise proxy.firstListWait in the settings (at most 60000)"
+            "only once, raise proxy.firstListWait in the settings (milliseconds, at most 60000)"
         )
         is_late = anyio.current_time() - started_at > wait / 1000
         findings.append(Finding(subject, "ok", text, hint if is_late else ""))

@@ -218,7 +218,9 @@ def list_clients(environ: Mapping[str, str]) -> int:
         is_here = any(os.path.isdir(folder) and folder != home for folder in folders)
         is_here = is_here or any(map(os.path.exists, client.files))
         is_here = is_here or any(shutil.which(program, path=environ.get("PATH", "")) for program in client.programs)
-        state = "; ".join(states) or (f"on this machine: coretools-mcp install {key}" if is_here else "not found")
+        state = "; ".join(states) or (
+            f"found; to add this server: coretools-mcp install {key}" if is_here else "not found"
+        )
         sys.stdout.write(f"{key:<{width}}  {state}\n")
     return 0
 

@@ -104,7 +104,7 @@ def client_configs(environ: Mapping[str, str], platform: str = sys.platform) -> 
 
     desktop = [os.path.join(programs, "Claude", "claude_desktop_config.json")]
     if platform == "win32":
-        # Since 2026, Claude Desktop is an MSIX package, for which Windows redirects %APPDATA% to a private folder.
+        # Since 2026, Claude Desktop has been an MSIX package, whose %APPDATA% Windows redirects to a private folder.
         packages = os.path.join(local, "Packages")
         config_path = os.path.join("LocalCache", "Roaming", "Claude", "claude_desktop_config.json")
         names = sorted(glob("Claude_*", root_dir=packages)) if local else []
@@ -326,7 +326,7 @@ def _is_time(value: Any) -> bool:
 
 
 def _milliseconds(seconds: Any) -> Any:
-    """Convert seconds to milliseconds. Any other value is returned unchanged, so that validation rejects it later."""
+    """Convert seconds to milliseconds. Any other value is returned unchanged and reported later."""
     return int(seconds * 1000) if _is_time(seconds) else seconds
 
 

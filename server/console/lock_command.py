@@ -44,7 +44,7 @@ LockAction = Literal["write", "diff", "check"]
 
 
 def lock(report: SettingsReport, action: LockAction, names: Sequence[str], *, as_json: bool, is_sure: bool) -> int:
-    """Connect to the servers, and show how they differ from the lock file, or update the file.
+    """Connect to the servers, show how they differ from the lock file, and update the file if `action` is "write".
 
     If `names` lists tools and servers to approve, all other entries stay unchanged. The exit code is 1 if a server is
     unavailable, and 2 if there is no usable lock file but one is needed. For a check, it is 1 if a tool is blocked, and
@@ -162,7 +162,8 @@ def show_differences(
         if len(tools) > 1:
             field = f", {difference.field}" if difference.field else ""
             text = f"{difference.server}: {len(tools)} tools ({', '.join(tools)}){field}: {difference.change}"
-        show(f"{visible_line(text)}{' (blocks the tool)' if difference.stops and not is_first else ''}")
+        effect = " (blocks these tools)" if len(tools) > 1 else " (blocks the tool)"
+        show(f"{visible_line(text)}{effect if difference.stops and not is_first else ''}")
     if not all_differences and not is_first:
         show(f"{'Everything' if is_whole else 'Everything that could be checked'} matches {visible_line(path)}.")
     sys.stdout.flush()
@@ -178,7 +179,7 @@ async def approve_tools(app: App, path: str, names: Iterable[str], *, is_sure: b
         if upstream is None or upstream.is_login_offered or not isinstance(tool, DiscoveredMCPTool):
             candidates = [other.name for other in app.registry.get_all_tools() if isinstance(other, DiscoveredMCPTool)]
             hint = did_you_mean(name, candidates, " Run coretools-mcp tools to list them.")
-            raise UsageError(f"no server has a tool '{name}' now.{hint}")
+            raise UsageError(f"no server currently has a tool '{name}'.{hint}")
         tools[name] = tool
         definition = next(item for item in upstream.offer.items(TOOLS) if item["name"] == tool.upstream_name)
         by_alias.setdefault(tool.alias, {})[tool.upstream_name] = tool_entry(definition)

@@ -88,7 +88,7 @@ async def _log_in(app: App, alias: str, principal: str, *, opens_browser: bool) 
             "is false, or there is no home folder to store a login in."
         )
     if not login.needs_person:
-        return _report(upstream, f"{alias} is logged in with the client credentials of its entry")
+        return _report(upstream, f"Logged in to {alias} with the client credentials of its entry")
     is_refused = not principal and upstream.status.state is UpstreamState.NEEDS_AUTHENTICATION
     if not is_refused and await login.is_complete():
         if principal:  # the server was tried with the login of this machine's user, not with the principal's
@@ -106,7 +106,7 @@ async def _log_in(app: App, alias: str, principal: str, *, opens_browser: bool) 
                 attempt = await login.begin(app.pool.tasks, await login.stored_header(), cache(note))
             except LoginError as error:
                 raise CommandFailure(
-                    f"there is no login to {alias}: {visible_line(error.reason)}. If the server needs a token instead, "
+                    f"cannot log in to {alias}: {visible_line(error.reason)}. If the server needs a token instead, "
                     f"put it into mcpServers.{alias}.headers."
                 ) from None
         if login.is_unsaved:

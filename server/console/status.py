@@ -32,9 +32,10 @@ NONE_RUNS = (
     "None of your servers is running. MCP clients start servers; run coretools-mcp install to list the clients "
     "that have coretools-mcp."
 )
-STUCK = "A server does not answer; its client can restart it."
+STUCK = "A server is not responding; its client can restart it."
 UNKNOWN_RESPONSE = (
-    "A server sent a response that this version of coretools-mcp does not understand. Is the server another version?"
+    "A server sent a response that this version of coretools-mcp does not understand. The server may be running "
+    "another version."
 )
 
 
@@ -85,7 +86,7 @@ T = TypeVar("T")
 
 
 def _validated(kind: type[T], value: object) -> T:
-    """Check the types of the response's required fields; other fields are kept."""
+    """Check the response's fields and their types; unknown fields are kept."""
     try:
         TypeAdapter(kind).validate_python(value, strict=True)
     except ValidationError:
@@ -120,7 +121,7 @@ class ServerSelection:
     @property
     def description(self) -> str:
         condition = f" works in {visible_line(real_path(self.folder))}" if self.folder is not None else " is running"
-        return f"no server{condition}{f' with process ID {self.pid}' if self.pid is not None else ''}"
+        return f"no server{f' with process ID {self.pid}' if self.pid is not None else ''}{condition}"
 
 
 def works_in(status: ServerStatus, folder: str) -> bool:
@@ -150,8 +151,9 @@ def _server_list(running: Iterable[ServerStatus]) -> str:
     lines: list[str] = []
     for status in running:
         folders = "".join(f" --workspace {shlex.quote(visible_line(folder))}" for folder in status["workspaces"][:1])
-        lines.append(f"\n {folders or ' (no folder)'} (or --pid {status['pid']})")
-    return f" Running:{''.join(lines)}" if lines else ""
+        pid = f"--pid {status['pid']}"
+        lines.append(f"\n {folders} (or {pid})" if folders else f"\n  {pid} (works in no folder)")
+    return f" To select one:{''.join(lines)}" if lines else ""
 
 
 def _show_server(status: ServerStatus) -> None:
@@ -244,7 +246,7 @@ def open_dashboard(environ: Mapping[str, str], selection: ServerSelection, *, op
 def _select_server(environ: Mapping[str, str], selection: ServerSelection) -> tuple[str, ServerStatus]:
     """Return the socket and status of the only selected server, or of the only one that works in the working folder.
 
-    Fail if no server is running, if the user may have meant one that does not respond, or if the choice is ambiguous.
+    Fail if no server is selected, if the user may have meant one that does not respond, or if the choice is ambiguous.
     """
     servers, problems = _query_servers(environ)
     selected = [server for server in servers if selection.fits(server[1])]

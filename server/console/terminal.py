@@ -229,7 +229,10 @@ class Spinner:
 
 
 async def read_line() -> str:
-    """Read a line from standard input; `EOFError` at its end. On POSIX, no thread waits, so Ctrl-C works at once."""
+    """Read a line from standard input; raise `EOFError` at its end.
+
+    On POSIX, no thread waits, so Ctrl-C works at once.
+    """
     if sys.platform == "win32":
         line = await THREADS.run(sys.stdin.readline)
     else:
@@ -305,7 +308,7 @@ def is_consent(schema: Mapping[str, Any]) -> bool:
 
 
 async def fill_in(message: str, schema: Mapping[str, Any]) -> dict[str, Any] | None:
-    """Ask for each field of a flat form. Return the form's content, or `None` if the user declined."""
+    """Ask for each field of a flat form. Return the form's content, or `None` if the user left it unanswered."""
     show("", question_text(message), stream=sys.stderr)
     fields: Mapping[str, Mapping[str, Any]] = schema.get("properties", {})
     try:
@@ -406,9 +409,13 @@ def _expected(field: Mapping[str, Any]) -> str:
     kinds = {"integer": "a whole number", "number": "a number", "array": "some of these choices"}
     kind = kinds.get(str(field.get("type"))) or _FORMATS.get(str(field.get("format")), "text")
     limits: list[str] = []
-    for suffix, unit in (("imum", ""), ("Length", " character(s)"), ("Items", " choice(s)")):
+    for suffix, unit in (("imum", ""), ("Length", " character"), ("Items", " choice")):
         bounds = (("at least", field.get(f"min{suffix}")), ("at most", field.get(f"max{suffix}")))
-        limits += [f"{word} {visible_line(str(bound))}{unit}" for word, bound in bounds if bound is not None]
+        limits += [
+            f"{word} {visible_line(str(bound))}{unit}{'s' if unit and bound != 1 else ''}"
+            for word, bound in bounds
+            if bound is not None
+        ]
     return f"{kind}, {' and '.join(limits)}" if limits else kind
 
 
@@ -448,8 +455,8 @@ async def _line(prompt: str) -> str:
 def open_in_browser(link: str, file: str) -> bool:
     """Open a link in the browser through a private file, and return whether that worked.
 
-    The link is not passed as an argument, because other users can see a program's arguments. The caller removes the
-    file once the browser has read it.
+    The link is not passed as an argument, because other users can see a program's arguments. The file must
+    exist until the browser has read it; the caller ensures that it is removed later.
     """
     import webbrowser  # noqa: PLC0415 - few commands open a browser
 

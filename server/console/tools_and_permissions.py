@@ -1,4 +1,4 @@
-"""`tools` lists the tools and which need consent; `permissions explain` shows what would be decided about a call."""
+"""`tools` lists the tools and says which need consent; `permissions explain` shows how a call would be decided."""
 
 from __future__ import annotations
 

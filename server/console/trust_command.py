@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, cast
 
 from server.console import CommandFailure
@@ -32,7 +32,7 @@ from tools.lsp.language_servers import IN_WORKSPACE, programs_in
 from tools.skill_folders import MAIN_FILE, PLACES, skills_below
 from tools.text.file_names import sendable_name
 
-MAX_NOTES = 20  # maximum number of notes shown per file; further notes are only counted
+MAX_NOTES = 20  # maximum number of notes shown per file, and about skills; further notes are only counted
 SCREEN_LINES = 20  # after more lines than this, those about what runs or is allowed are repeated, up to this many
 MAX_REPEATED_CHARS = 400  # maximum length of a repeated line
 
@@ -48,8 +48,8 @@ RULES: Mapping[tuple[str, ...], str] = {
 ENTRIES: Mapping[str, str] = {"mcpServers": "server", "agents": "agent"}
 
 COMMANDS: Mapping[tuple[str, ...], str] = {
-    ("tools", "discoveryCommand"): "run, to discover tools",
-    ("tools", "callCommand"): "run, for each call to a discovered tool",
+    ("tools", "discoveryCommand"): "run to discover tools",
+    ("tools", "callCommand"): "run for each call to a discovered tool",
     ("mcp", "serverCommand"): "start as the server mcp",
 }
 
@@ -107,7 +107,7 @@ def add(folder: str, environ: Mapping[str, str], *, is_sure: bool) -> int:
     for name, _, skill in skills:
         lines += [visible_line(os.path.join(real_folder, *name.split("/")))]
         lines += [f"  would offer the skill {visible_line(skill.name)} to models: {visible_line(skill.description)}"]
-    lines += [f"  note: {visible_line(problem)}" for problem in skill_problems[:MAX_NOTES]]
+    lines += _notes(skill_problems)
     purpose = "to answer questions about code"
     starts = [f"start the language server {visible_line(program)} {purpose}" for program in programs]
     lines += [f"would {line}" for line in starts]
@@ -196,7 +196,10 @@ def _describe(file: WorkspaceFile, environ: Mapping[str, str], lines: list[str],
     condition = "" if file.cli is None else f", if {file.cli.title}'s settings are read (--settings)"
     lines.append(f"{visible_line(file.path)}{condition}")
     lines += [f"  would {line}" for line in (*active_lines, *map(without_gaps, other_lines)) or ["change nothing"]]
-    lines += [f"  note: {visible_line(warning)}" for warning in diagnostics.warnings[:MAX_NOTES]]
-    if len(diagnostics.warnings) > MAX_NOTES:
-        lines.append(f"  note: {len(diagnostics.warnings) - MAX_NOTES:,} more not shown.")
+    lines += _notes(diagnostics.warnings)
     runs += active_lines
+
+
+def _notes(texts: Sequence[str]) -> list[str]:
+    lines = [f"  note: {visible_line(text)}" for text in texts[:MAX_NOTES]]
+    return [*lines, f"  note: {len(texts) - MAX_NOTES:,} more not shown."] if len(texts) > MAX_NOTES else lines

@@ -132,7 +132,8 @@ def not_written(path: str, error: ToolError | OSError) -> CommandFailure:
 def usable_servers(client_servers: Tree, path: str, environ: Mapping[str, str], diagnostics: Diagnostics) -> Tree:
     """Return those of an MCP client's servers that can be used here, keyed by alias, without coretools-mcp itself.
 
-    If no server can be used, or the user's settings are already invalid, raise `SettingsError`.
+    If a name is empty, two names have the same alias, no server can be used, or the user's settings are already
+    invalid, raise `SettingsError`.
     """
     servers: Tree = {}
     ports = own_ports(environ)
@@ -142,8 +143,8 @@ def usable_servers(client_servers: Tree, path: str, environ: Mapping[str, str], 
             diagnostics.warn(path, f"{dotted((name,))} starts or reaches this server itself and was skipped.")
             continue
         if not alias or alias in servers:
-            problem = f"The server name {json.dumps(name)} is empty, or another server already has its alias."
-            raise SettingsError([problem])
+            problem = f"The server name {json.dumps(name)} has the same alias as that of another server."
+            raise SettingsError([problem if alias else "A server has an empty name."])
         servers[alias] = entry
     if not servers:
         raise SettingsError(["There are no servers to import."])

@@ -222,7 +222,10 @@ def link_file(path: str) -> str:
 
 
 def ask_servers(question: Json, environ: Mapping[str, str]) -> Iterator[tuple[str, list[object]]]:
-    """Yield each server's socket path, and a list of the first line of its response or of nothing. This call blocks."""
+    """Yield each server's socket path, and the first line of its response in a list; empty if there is no response.
+
+    This call blocks.
+    """
     for folder in filter(_is_private, runtime_folders(environ)):
         for path, connection in _connections(folder):
             yield path, [*islice(_lines(connection, question), 1)]

@@ -1,7 +1,7 @@
 """Removes secrets from the responses of other servers.
 
 The secrets that were sent to a server are hidden wherever its answers repeat them, in any common encoding. Of an error
-message, only the beginning is quoted for people and models, without likely secrets of other origin.
+message, only the beginning is quoted for people and models, and anything else in it that looks like a secret is hidden.
 """
 
 from __future__ import annotations

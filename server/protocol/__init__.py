@@ -1,1 +1,1 @@
-"""The protocol on the server side: revisions, errors and requests. It imports no other package of `server`."""
+"""The protocol: messages, revisions, requests, list items and file URIs. It imports no other package of `server`."""

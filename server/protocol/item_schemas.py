@@ -153,7 +153,7 @@ def _invalid_places(name: str, item: Json) -> dict[tuple[int | str, ...], tuple[
         _validators()[name].validate_python(item)
     except ValidationError as error:
         if error.error_count() > MAX_INVALID:
-            raise UnfitError(f"{error.error_count()} places") from None
+            raise UnfitError(f"{error.error_count()} of its parts are invalid") from None
         errors = error.errors(include_url=False, include_context=False, include_input=False)
     else:
         return {}
@@ -312,7 +312,10 @@ def _bytes_of(text: str) -> bytes:
 
 
 def _is_expression(text: str, schema: _Schema) -> bool:
-    """Return whether a text is a regular expression in both Python and ECMAScript. Compiling it could be slow."""
+    """Return whether a text is a regular expression in both Python and ECMAScript.
+
+    The text is not compiled, because that could be slow.
+    """
     schema.pattern_chars += len(text)
     position, groups, can_repeat = 0, list[str](), False
     while position < len(text):

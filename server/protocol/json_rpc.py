@@ -26,7 +26,7 @@ logger = logging.getLogger(__name__)
 
 Json = dict[str, Any]
 RequestId = str | int
-# JSON-RPC discourages fractions in ids: a client's request with such an id is refused, an upstream's is dropped
+# JSON-RPC discourages fractions in ids: a client's request with such an id is refused; an upstream's is dropped
 AnyId = RequestId | float
 
 PARSE_ERROR = -32700

@@ -72,7 +72,7 @@ def test_a_servers_address_is_declined_with_a_word_if_nobody_can_answer(root: Pa
         ({"type": "string", "format": "uri"}, [(b"): ", b"here\n"), (b"): ", b"x:y\n")], '"x:y"'),
         ({"enum": ["a", "b"], "default": "b"}, [(b"[1-2; default 2]: ", b"c\n"), (b"]: ", b"\n")], '"b"'),
         ({"enum": ["3", "2", "1"], "default": "3"}, [(b"[1-3; default 1]: ", b"\n")], '"3"'),
-        ({"minLength": 3}, [(b"It: ", b"ab\n"), (b"at least 3 character(s).", b""), (b"It: ", b"abc\n")], '"abc"'),
+        ({"minLength": 3}, [(b"It: ", b"ab\n"), (b"at least 3 characters.", b""), (b"It: ", b"abc\n")], '"abc"'),
         ({"type": "boolean", "default": True}, [(b"It [Y/n] ", b"\r")], "true"),
     ],
     ids=["number", "email", "date", "uri", "choice", "numbers as choices", "length", "boolean"],

@@ -75,7 +75,7 @@ def test_trust_shows_what_the_settings_would_do_and_puts_them_into_effect(home: 
     assert result.returncode == 0
     for expected in (
         "would start the server docs: npx docs --api-key hunter3; with",
-        "would run, to discover tools: bin/find tools",
+        "would run to discover tools: bin/find tools",
         "would allow without a question: Bash(make *)",
         'would set approvalMode to "auto-edit"',
         "http is ignored",

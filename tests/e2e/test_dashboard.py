@@ -1030,7 +1030,7 @@ async def test_the_id_of_a_process_that_is_no_server_is_refused_and_the_running_
         async with served(runtime, tmp_path):
             result = await ask(runtime, "dashboard", "--pid", "1", cwd=tmp_path)
             assert (result.returncode, result.stdout) == (2, "")
-            assert "no server is running with process ID 1. Running:\n" in result.stderr
+            assert "no server with process ID 1 is running. To select one:\n" in result.stderr
 
 
 @pytest.mark.requirement("lock.states")

@@ -452,7 +452,7 @@ def test_install_without_a_name_lists_the_clients_and_our_entries(home: Path) ->
         line.split(maxsplit=1) for line in run_alone(home, "install", variables={"PATH": "/"}).stdout.splitlines()
     )
     assert lines["codex"] == f"installed as tools in {home}/.codex/config.toml"
-    assert lines["cursor"] == "on this machine: coretools-mcp install cursor"
+    assert lines["cursor"] == "found; to add this server: coretools-mcp install cursor"
     assert "not valid JSON" in lines["gemini"]
     assert lines["zed"] == "not found"
 

@@ -108,7 +108,7 @@ def test_lock_approves_one_server_by_its_name_and_reports_its_tools_in_one_line(
     approval = setup.run("lock", "--approve", "other", "--yes")
     assert approval.returncode == 0, approval.stderr
     assert approval.stdout.count("Its description now:\n  Does t") == 5
-    assert "other: 5 tools (t0, t1, t2, t3, t4): new (blocks the tool)\n" in approval.stdout
+    assert "other: 5 tools (t0, t1, t2, t3, t4): new (blocks these tools)\n" in approval.stdout
     assert "find" not in approval.stdout
     assert "WARNING" not in approval.stderr
     assert {name for name, *_ in setup.differences()} == {"find"}, "only the tools of the other server are approved"

@@ -126,7 +126,7 @@ async def test_servers_are_named_by_their_workspaces_even_without_a_client(runti
             for command in ("status", "logs", "dashboard"):
                 nowhere = await ask(runtime, command, "--workspace", str(runtime))
                 assert nowhere.returncode == (1 if command == "status" else 2)
-                assert f"no server works in {runtime.resolve()}. Running:\n" in nowhere.stderr
+                assert f"no server works in {runtime.resolve()}. To select one:\n" in nowhere.stderr
                 assert f"--workspace {second}" in nowhere.stderr
 
 
@@ -187,7 +187,7 @@ async def test_a_stuck_server_is_reported_as_not_answering_and_not_as_absent(run
         for result in (by_pid, by_folder):
             assert (result.returncode, result.stdout) == (1, "")
             assert result.stderr == (
-                "coretools-mcp: A server does not answer; its client can restart it. It may be the server "
+                "coretools-mcp: A server is not responding; its client can restart it. It may be the server "
                 "that you mean; --pid selects another.\n"
             )
 
@@ -344,7 +344,7 @@ async def test_an_answer_that_makes_no_sense_is_reported_as_such(runtime: Path, 
             # The command may succeed only if another server runs on this machine, such as the developer's own.
             places = [place for place in runtime_folders(dict(os.environ)) if place != str(folder.resolve())]
             assert result.returncode == 1 or any([*Path(place).glob("*.sock")] for place in places)
-            assert ("does not understand" if answer_bytes else "does not answer") in result.stderr, result.stderr
+            assert ("does not understand" if answer_bytes else "is not responding") in result.stderr, result.stderr
         tasks.cancel_scope.cancel()
 
 
@@ -365,7 +365,7 @@ async def test_logs_fail_if_the_server_closes_the_connection_without_an_answer(r
         tasks.start_soon(listener.serve, answer)
         result = await ask(runtime, "logs", "--pid", "1")
         assert (result.returncode, result.stdout) == (1, "")
-        assert "A server does not answer" in result.stderr
+        assert "A server is not responding" in result.stderr
         tasks.cancel_scope.cancel()
 
 

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from tests.harness import command_line
+from tools.skill_folders import PLACES
 
 
 def trust_output(folder: Path, settings: dict[str, Any]) -> str:
@@ -71,6 +72,17 @@ def test_what_runs_is_the_last_thing_that_trust_shows_of_a_long_file(tmp_path: P
         "  would start the agent helper: bash",
         "  would allow without a question: Bash",
     ]
+
+
+@pytest.mark.requirement("cli.trust")
+def test_of_many_notes_about_skills_the_last_ones_are_counted(tmp_path: Path) -> None:
+    for number in range(23):
+        folder = tmp_path / "project" / PLACES[0] / f"skill-{number}"
+        folder.mkdir(parents=True)
+        (folder / "SKILL.md").write_text("This file has no front matter.\n")
+    lines = trust_output(tmp_path, {"approvalMode": "auto-edit"}).splitlines()
+    assert sum(line.startswith("  note: ") and "is not used" in line for line in lines) == 20
+    assert "  note: 3 more not shown." in lines
 
 
 @pytest.mark.requirement("cli.trust")

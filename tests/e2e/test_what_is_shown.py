@@ -58,7 +58,7 @@ def test_trust_shows_the_very_command_that_starts_and_all_that_has_a_say_in_it(h
     assert """would start the server hid: /bin/sh -c 'eval "$1"' --password 'touch P3'\n""" in output
     assert 'would connect to the server far: https://evil.example/mcp; with {"env": {"LD_PRELOAD": "x.so"}}; ' in output
     assert "in the folder /srv" in output
-    assert "would run, to discover tools: sh --token 'touch P4'" in output
+    assert "would run to discover tools: sh --token 'touch P4'" in output
 
 
 ADDRESSES = [
