@@ -323,6 +323,12 @@ def link(path: Path) -> None:
     path.symlink_to("elsewhere")
 
 
+def use_for_another_program(path: Path) -> None:
+    path.touch(0o600)
+    with closing(sqlite3.connect(path)) as connection:
+        connection.execute("CREATE TABLE held (other TEXT)")
+
+
 @pytest.mark.requirement("store.sqlite")
 async def test_reading_a_file_does_not_wait_for_a_process_that_writes(tmp_path: Path) -> None:
     path = str(tmp_path / "store.db")
@@ -343,6 +349,7 @@ async def test_reading_a_file_does_not_wait_for_a_process_that_writes(tmp_path: 
         (damage, "not an SQLite database"),
         (Path.mkdir, "Is a directory"),
         (link, "symbolic links"),
+        (use_for_another_program, "SQLite cannot use its file"),
     ],
 )
 async def test_a_path_that_is_not_a_store_is_refused_and_left_unchanged(
