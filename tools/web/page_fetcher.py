@@ -81,7 +81,10 @@ class PageFetcher:
         signal: AbortSignal,
         progress: Progress,
     ) -> Page:
-        """Fetch a page. Cache it if it is text and the client can be identified. Raises a `ToolError` if the page cannot be opened."""
+        """Fetch a page, and cache it if it is text and the client can be identified.
+
+        Raises a `ToolError` if the page cannot be opened.
+        """
         request = WebRequest(target.url, headers={"Accept": page_format.accept_header}, client_key=client_key)
         response = await self.opener.open(request, progress=progress)
 
