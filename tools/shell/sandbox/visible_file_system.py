@@ -55,8 +55,8 @@ _NO_WORKSPACES = "/ /boot /dev /home /proc /root /srv /sys /var /var/lib /Users"
 # The machine's folders that no sandbox makes writable
 SYSTEM_ROOTS = frozenset((*SYSTEM, *PRIVATE, *_NO_WORKSPACES.split()))
 # Caches of programs that need a writable cache. They are private, because other programs would run what a command
-# leaves in the real caches. Packages already downloaded can be read from the real caches. npm's logs are not in its
-# cache, so that the file tools can find them.
+# leaves in the real caches. The real caches can still be read, for example for packages that were already downloaded.
+# npm's logs are not in its cache, so that the file tools can find them.
 CACHES = {"XDG_CACHE_HOME": ".cache", "npm_config_cache": ".cache/npm", "npm_config_logs_dir": "npm-logs"}
 CACHE = f"{WORK}/.cache"  # where commands see the client's persistent cache
 _LEADING_NOWHERE = """
