@@ -365,7 +365,10 @@ def _outputs(outputs: Sequence[Any]) -> str:
         text = terminal_text(text[:CLEANED_CHARS])
         result += text if not text or text.endswith("\n") else f"{text}\n"
     left_out += max(0, len(result) - MAX_OUTPUT_CHARS)
-    return f"{result[:MAX_OUTPUT_CHARS]}\n[output cut here: {left_out:,} more characters]\n" if left_out else result
+    if left_out:
+        more = f"{left_out:,} more character{'s' * (left_out != 1)}"
+        return f"{result[:MAX_OUTPUT_CHARS]}\n[output cut here: {more}]\n"
+    return result
 
 
 def _block(text: str, language: str) -> str:

@@ -95,8 +95,8 @@ _mode = _Mode()
 def from_memory(work: Callable[[], WorkT]) -> WorkT | None:
     """Call `work`, but give up if the kernel cannot answer a file access from its cache.
 
-    `work` must be repeatable, and must call `may_block` before it accesses files without this module. Returns `None` if
-    `work` would block; the caller then has to call `work` in a thread.
+    `work` must be repeatable, and must call `may_block` before it accesses files other than through this module.
+    Returns `None` if `work` would block; the caller then has to call `work` in a thread.
     """
     if (by_kernel := _kernel_opener()) is None or time.monotonic() < by_kernel.memory_pause:
         return None
@@ -283,7 +283,7 @@ def exists(path: str) -> bool:
 
 
 def path_without_links(path: str) -> str | None:
-    """Return the normalised form of an absolute path if opening it with `O_PATH` finds no symlink, else `None`."""
+    """Return the normalised form of an absolute path that `O_PATH` opens without following a symlink, else `None`."""
     if ".." in path or not PATH_ONLY:
         return None
     normal = os.path.normpath(path)
@@ -615,7 +615,7 @@ def open_private_folder(path: str, *, makes: bool) -> Folder:
             os.mkdir(path, 0o700)
     info = os.lstat(path)
     if not stat.S_ISDIR(info.st_mode) or not is_ours(info):
-        raise NotADirectoryError(errno.ENOTDIR, "its folder belongs to another user or is a symlink")
+        raise NotADirectoryError(errno.ENOTDIR, "its folder belongs to another user, or is a symlink or a file")
     if sys.platform != "win32" and stat.S_IMODE(info.st_mode) & 0o077:
         os.chmod(path, 0o700)
     return open_folder(path)

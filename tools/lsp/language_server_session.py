@@ -386,7 +386,7 @@ class LanguageServerSession:
             raise self._ended_error() from None
         if "error" not in message:
             return message.get("result")
-        problem = str(as_object(message["error"]).get("message", "")) or "no message"
+        problem = str(as_object(message["error"]).get("message", "")) or "no reason given"
         raise ToolError(
             ToolErrorType.LSP_SERVER_FAILED,
             f"{self.program} cannot answer the request: {one_line(problem)[:MESSAGE_CHARS].rstrip('.')}. Check the "

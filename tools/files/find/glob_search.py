@@ -37,7 +37,7 @@ class PatternRefusedError(ValueError):
 
 
 def expand_braces(pattern: str) -> list[str]:
-    """Expand `{a,b}` and `{1..3}`. Other braces stay literal. A too large result raises a `PatternRefusedError`."""
+    """Expand `{a,b}` and `{1..3}`. Other braces stay literal. Raises a `PatternRefusedError` above the limits."""
     # Positions of special braces and commas. A range is recorded at the position of its opening brace.
     marks: dict[int, str | re.Match[str]] = {}
     open_braces: list[tuple[int, list[int]]] = []

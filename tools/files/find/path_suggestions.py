@@ -234,7 +234,7 @@ def proposal(
 
 
 def likely_locations(workspace: Workspace, location: Location, *, is_new: bool = False) -> list[Location]:
-    """Return existing paths that may be meant by a missing path.
+    """Return existing paths that the caller may have meant instead of a missing path.
 
     Extra text that people or models add, such as quotes, is removed. If the resulting path does not exist either, the
     paths that look the same are returned. If `is_new` is true, diff prefixes are kept, because a new file may be in a

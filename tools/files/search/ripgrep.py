@@ -210,7 +210,7 @@ class Ripgrep:
         lines = complaint.decode("utf-8", "replace").splitlines()
         # A message with several lines shows the position in the pattern, then the reason. Hints may follow.
         reasons = [line.removeprefix("error: ") for line in lines if line.startswith("error: ")]
-        return (reasons or [line.removeprefix("rg: ") for line in lines] or ["ripgrep gives no reason"])[0]
+        return (reasons or [line.removeprefix("rg: ") for line in lines] or ["an error without a reason"])[0]
 
     @contextmanager
     def _running(self, folder: str, arguments: Sequence[str], stdin: IO[bytes] | None = None) -> Generator[Child]:
