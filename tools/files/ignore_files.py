@@ -208,7 +208,7 @@ def read_rules(content: bytes) -> RuleList:
         cost += COST_OF_RULE + len(pattern)
         is_cut = cost > MAX_COST
         if is_cut:
-            logger.warning("an ignore file has too many rules: those after the first %s are ignored", len(rules))
+            logger.warning("an ignore file has too many rules: only its first %s are used", len(rules))
             break
         regex = _expression(pattern)
         if regex is not None:
@@ -259,7 +259,7 @@ MAX_IGNORE_FILE_BYTES = 1 << 20
 # The allowed cost of all git rules that apply to one folder; above this cost, deeper files are ignored. The limit is
 # the same for agent-ignore files, but above it, a deeper file hides its whole folder.
 MAX_COST_IN_FORCE = 2 * MAX_COST
-# Control characters, which text contains as bytes only if it is UTF-16
+# Control characters other than white space. Only UTF-16 text contains such bytes
 _UNREADABLE = frozenset(range(0x20)) - frozenset(b"\t\n\f\r")
 
 

@@ -295,7 +295,7 @@ def cell_finder(data: bytes) -> Callable[[int, int | None], str]:
 
 MAX_OUTPUT_CHARS = 10_000  # maximum number of characters of one cell's outputs (as in Qwen Code)
 MAX_NOTEBOOK_CHARS = 100_000  # maximum number of characters of a whole notebook (as in Qwen Code)
-# Maximum number of characters of one output, including progress bars, to render as a terminal would
+# Maximum number of characters of one output that are reduced to what a terminal would show
 CLEANED_CHARS = 40 * MAX_OUTPUT_CHARS
 _NOT_MIME = re.compile(r"[^A-Za-z0-9.+/-]")
 

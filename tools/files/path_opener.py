@@ -254,7 +254,7 @@ def _open_by_steps(path: str, flags: int, mode: int) -> int:
 
 
 def lstat(path: str) -> os.stat_result:
-    """Return the stat of a real path, not following a final symlink.
+    """Return the stat of a real path, without following a final symlink.
 
     Raises an `OSError` with `ELOOP` if a folder on the path is now a symlink.
     """
@@ -352,7 +352,7 @@ class PathKind(Enum):
 
 
 class FileIdentity(NamedTuple):
-    """A file's fingerprint, taken without reading the file. A tuple saves memory, because there may be many."""
+    """A file's fingerprint, taken without reading the file. It is a tuple to save memory: there may be many."""
 
     dev: int
     ino: int

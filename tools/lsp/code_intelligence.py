@@ -172,7 +172,7 @@ class CodeIntelligence:
         if site.engine is Engine.NONE and site.is_required:
             raise ToolError(
                 ToolErrorType.SANDBOX_UNAVAILABLE,
-                f"No language server was started: shell.sandbox is required, but no sandbox works ({site.failure}). "
+                f"No language server was started: shell.sandbox is 'required', but no sandbox works ({site.failure}). "
                 "Tell the user, and use grep_search.",
             )
         program = identity_of(os.stat(argv[0]))

@@ -158,7 +158,7 @@ class _NameContains(Everything):
 def files_containing(workspace: Workspace, folder: Location, text: str, limit: int, signal: AbortSignal) -> Candidates:
     """Return files anywhere inside a folder whose base names contain `text` in any case.
 
-    Files whose names begin with `text` come first. Within both groups, less nested files come first.
+    Files whose names begin with `text` come first. Within each group, less nested files come first.
     """
     filters = Filters(git=workspace.respect_git_ignore, agent=workspace.respect_agent_ignore)
     walk = Walk(workspace, filters, Deadline(signal, BELOW_SECONDS))

@@ -27,7 +27,7 @@ from tools.files.text_encodings import NUL_MARK, SNIFFED_BYTES, looks_binary, ma
 from tools.files.workspace import Location, Workspace
 from tools.text.file_names import one_line, shown_whole_path
 
-MAX_DECODED_BYTES = 16 << 20  # larger non-UTF-8 files are searched as bytes, and shown as damaged UTF-8
+MAX_DECODED_BYTES = 16 << 20  # larger files in unknown encodings are searched as bytes, and shown as damaged UTF-8
 BEFORE_SHARE = 4  # a quarter of the shown part of a long line precedes the match
 
 

@@ -59,7 +59,7 @@ _NOTHING_FOUND, _ERROR = 1, 2  # exit codes of ripgrep; a single unreadable file
 
 
 def find_ripgrep(roots: Sequence[str]) -> str | None:
-    """Return the ripgrep next to Python, or else one outside the roots: this project's dependency, or from `PATH`."""
+    """Return the ripgrep next to Python, or else one outside the roots: this project's dependency, or one on `PATH`."""
     sibling = os.path.join(os.path.dirname(sys.executable), _PROGRAM)
     if sys.executable and is_program(sibling):
         return sibling
