@@ -167,7 +167,7 @@ async def test_an_answer_that_is_cut_says_how_to_get_at_the_rest(root: Path) -> 
         (root / "b.fake").write_text("wrong\n" * 101)
         for operation, arguments, last_line in (
             ("goToDefinition", AT, "Not shown: 901 more; raise limit."),
-            ("goToDefinition", {**AT, "limit": 9_999}, "Not shown: 1 more; fix these first."),
+            ("goToDefinition", {**AT, "limit": 9_999}, "Not shown: 1 more; limit is at most 1000."),
             ("workspaceSymbol", {"query": "x", "limit": 1_000}, "Not shown: 1 more; ask about one file or a"),
             ("diagnostics", {"filePath": "b.fake", "limit": 200}, "Not shown: 1 more; fix these first."),
         ):

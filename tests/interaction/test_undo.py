@@ -248,7 +248,10 @@ async def test_files_that_a_command_changed_are_named_apart_from_what_it_printed
         result = await client.call_tool("run_shell_command", {"command": command, **options})
         return [block.text for block in result.content]  # pyright: ignore[reportAttributeAccessIssue, reportUnknownMemberType, reportUnknownVariableType]
 
-    start, end = "Files that changed during this call, through the command or another program: ", "changes by commands."
+    start, end = (
+        "Files that changed during this call, because of the command or another program: ",
+        "changes by commands.",
+    )
     async with asking_client(root, state, Person("once"), "--approval-mode", "yolo") as client:
         output, line = await texts_of_command(client, "echo more >> a.txt; touch b.txt; echo done")
         assert output.endswith("done")

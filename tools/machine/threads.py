@@ -122,8 +122,8 @@ class _Job(Generic[OutcomeT]):
         except BaseException as error:  # noqa: BLE001 - passed on to the caller
             failure = error
         self.inbox.put(self.future, outcome, failure)
-        # The traceback of an error has this frame, which must not keep the error: the cycle would also keep everything
-        # that the work had read, until garbage is collected.
+        # An error's traceback refers to this frame, which must not refer to the error: this cycle would keep alive
+        # everything that the work has read, until garbage is collected.
         del self, failure
 
 
@@ -172,7 +172,8 @@ class Threads:
     async def run(self, work: Callable[[], OutcomeT]) -> OutcomeT:
         """Submit work and wait for it. A cancellation drops work that is queued and abandons work that has begun.
 
-        Raises an `ExhaustedError` if the system cannot create a thread, or all threads are stuck in abandoned work.
+        Raises an `ExhaustedError` if there is no thread and the system cannot create one, or if all threads are stuck
+        in abandoned work; a `RuntimeError` if the pool is closed.
         """
         job = self._submit(work)
         try:
@@ -276,7 +277,7 @@ class Threads:
         return next_job
 
     def _check_waiting(self) -> None:
-        """Assign threads to work that has waited too long. If all threads are stuck, it fails after `CHECK_SECONDS`."""
+        """Assign threads to work that has waited too long. It fails after `CHECK_SECONDS` if all threads are stuck."""
         if self._inbox is not None:
             self._inbox.deliver()
         with self._lock:

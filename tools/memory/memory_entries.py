@@ -61,7 +61,7 @@ def entry_of(fact: str) -> str:
 
 
 def entries_in(text: str) -> list[str]:
-    """Return the entries of all lists in `text`, with escapes removed."""
+    """Return the entries of all bulleted lists in `text`, with escapes removed."""
     lines, _ = outside_code(text)
     return [_unescape(item[1]) for line in lines if (item := _ITEM.fullmatch(line)) is not None]
 
@@ -217,7 +217,7 @@ class MemoryAddition:
                 ) from None
         with record_change(target, snapshot, self._data, self._sha256, self.diff) as record:
             identity, links_broken = replace_file(target.workspace, target.location, self._data, snapshot.identity)
-        # The new content counts as read only if the client had read the old content.
+        # If the client had read the old content, it knows the new content as well.
         was_current = last_read is not None and (
             last_read.identity == snapshot.identity or last_read.sha256 in {snapshot.sha256} - {None}
         )

@@ -15,8 +15,8 @@ SECTION = "Added Memories"  # the default title of the section for memories
 # Titles of sections to which memories are added if the file already has one (this server's, Qwen Code's, Gemini CLI's)
 KNOWN_SECTIONS = (SECTION, "Qwen Added Memories", "Gemini Added Memories")
 MEMORY_ENDING = ".md"  # no other kind of file, such as a settings file, is used as a memory
-MemoryScope = Literal["global", "project"]  # the scopes of memories in Qwen Code
-SCOPES: tuple[MemoryScope, ...] = ("global", "project")  # in the order in which the scopes are listed
+MemoryScope = Literal["global", "project"]  # named as in Qwen Code
+SCOPES: tuple[MemoryScope, ...] = ("global", "project")  # in the order of the MCP resources
 
 
 def is_memory_name(name: str) -> bool:

@@ -76,6 +76,8 @@ from tools.text.file_names import shown_path
 
 # Git commands that need consent, because they change git's settings, which are read-only for all other commands
 _GIT_CHANGES_SETTINGS = ("config", "remote", "submodule", "worktree")
+# Git commands whose options `-m` and `--message` take a message
+_WITH_MESSAGE = (("git", "commit"), ("git", "tag"), ("git", "merge"))
 _RUNS_MORE = "bash may run more than the command's words show"
 _NAME_ITS_FOLDER = (
     "Write to the workspace or /tmp. Or name the file's folder in the command, unless that folder belongs to the "
@@ -227,7 +229,7 @@ class _CommandPolicy:
     def _collect_reasons(self) -> _Question:
         """Collect the reasons to ask that apply even if `_exemption` would let the command run without consent."""
         question, guarded_paths = _Question(), self._request.guarded_paths
-        # A rule allows the usual view. A caller who wants more than this view asks for it with `needs`.
+        # A command that a rule allows runs in the usual view without a question. A caller who wants more sets `needs`.
         is_allowed = self._allowing_rules and self._has_bubblewrap and self._request.command.needs is not Needs.WRITE
         self._ask_about_words(question)
         for rule in self._rules.ask:
@@ -248,6 +250,8 @@ class _CommandPolicy:
                 question.writable[named_path.real_path] = None
             elif not (named_path.is_program or is_allowed):
                 self._ask_about_path(question, named_path)
+        if self._paths.are_too_many:
+            question.add("it may name more paths than can be judged", widens_access=True)
         is_changing = self._has_bubblewrap and not self._is_reading
         if is_changing and (reason := guarded_paths.why_not_held(self._roots)):
             question.add(reason, widens_access=True)
@@ -286,8 +290,8 @@ class _CommandPolicy:
                 question.add(str(rule), rule.source)
             elif is_about_commands:
                 # A function may also be called `git`, and run its arguments.
-                is_git = text.is_literal and command.words[:2] == ("git", "commit")
-                rule = rule_that_may_be_about(command, self._rules.strict, has_message=is_git)
+                has_message = text.is_literal and command.words[:2] in _WITH_MESSAGE
+                rule = rule_that_may_be_about(command, self._rules.strict, has_message=has_message)
                 if rule is not None:
                     question.add(f"the {rule} may apply to it", widens_access=True)
         doubt = text.doubt or (_RUNS_MORE if text.may_run_more else "")
@@ -299,7 +303,7 @@ class _CommandPolicy:
                     self._ask_about_git(question, words, folder)
 
     def _ask_about_git(self, question: _Question, words: Words, start: str | None) -> None:
-        """Ask about a git command that changes its own settings, or a repository outside or around the workspace."""
+        """Ask about a git command that changes git's settings, or a repository outside or around the workspace."""
         arguments = without_git_options(words[1:])
         if self._is_git_alone and arguments[:1] and arguments[0] in _GIT_CHANGES_SETTINGS:
             question.add(f"'git {arguments[0]}' changes git's own settings", widens_access=True)
@@ -315,7 +319,8 @@ class _CommandPolicy:
             if not is_around:  # consent to all of it would lift limits on the workspace's own files
                 self._ask_by_rules(question, NamedPath(path, path, "", may_be_written=True), "changes")
             if not self._is_allowed_path(path, Access.WRITE):
-                repository = f"the repository {shown_path(path)}, which is outside the workspace"
+                relation = "contains" if is_around else "is outside"
+                repository = f"the repository {shown_path(path)}, which {relation} the workspace"
                 question.add(f"it works in {repository}", widens_access=True)
 
     def _ask_about_path(self, question: _Question, named_path: NamedPath) -> None:
@@ -331,8 +336,9 @@ class _CommandPolicy:
                 break
         in_workspace = is_inside(real_path, self._roots)
         in_scratch = self._has_bubblewrap and contains(SCRATCH_NAME, path) and not in_workspace
-        exists = in_scratch or in_workspace or os.path.lexists(path)
-        if named_path.may_be_written and exists and (reason := self._paths.why_protected(named_path)) is not None:
+        # Without bubblewrap, a command can also create the path.
+        may_exist = in_scratch or in_workspace or not self._has_bubblewrap or os.path.lexists(path)
+        if named_path.may_be_written and may_exist and (reason := self._paths.why_protected(named_path)) is not None:
             question.add(f"it names {path}: {reason}", widens_access=True)
             if not in_scratch:  # the scratch folder is always writable
                 question.writable[real_path] = None
@@ -600,7 +606,7 @@ class _CommandPolicy:
             hidden_files = request.hidden_files(rules)
             if hidden_files.problem_of_deny or (hidden_files.problem and not view.is_asked):
                 raise ExecutionDeniedError(
-                    "The command was not run: rules hide files from it, but that cannot be enforced: "
+                    "The command was not run: some files must stay hidden from it, but that cannot be enforced: "
                     f"{hidden_files.problem}. Try again; if it keeps failing, tell the user."
                 )
             return restrict(hidden_files, rules)
@@ -679,7 +685,7 @@ class _CommandPolicy:
 
     @cached_property
     def _must_be_asked(self) -> bool:
-        """True if the caller requests what only an answer can give: the network, or writing git's own settings."""
+        """True if the caller requests what only consent can give: the network, or writing to git's own settings."""
         return self._needs is Needs.NETWORK or (self._needs is Needs.WRITE and self._is_git_alone)
 
     def _writes_freely(self) -> bool:
@@ -752,12 +758,13 @@ class _CommandPolicy:
         return self._request.scanner.stores_hidden(self._request.workspace, self._hidden, self._rules)
 
     def _rules_about(self, rules: Sequence[Rule], named_path: NamedPath) -> Iterator[Rule]:
-        """Yield the file rules about a named path. A rule that asks also applies if it covers a whole named folder."""
+        """Yield the file rules about a named path. Ask rules also apply to a folder if they cover its whole content."""
         is_output = named_path.is_written and (
             is_inside(named_path.real_path, self._roots) or self._paths.is_outside(named_path)
         )
         for rule in rules:
-            # Any command can read files, but of the paths that commands change, only those of redirections are certain.
+            # A rule about all reading concerns every command, so it is handled elsewhere. A rule about all writing
+            # applies only to redirections, because only their targets are certain to be written.
             if rule.specifier is None and is_output and rule.governs(Access.WRITE) and not rule.governs(Access.READ):
                 yield rule
             is_asking = rule.verdict is Verdict.ASK

@@ -23,7 +23,8 @@ from tools.permissions.command_text import (
 from tools.permissions.known_commands import is_reader, without_git_options
 from tools.permissions.permission_rules import ANYTHING, Rule
 
-_MESSAGE_OPTION = re.compile("-a?m|--message")  # an option of `git commit` whose value is the next word
+# Two words of `git commit`, of which the second is a message, or an option with a message attached
+_MESSAGE = re.compile(r"(-a?m|--message) |\S+ --message=")
 _GIT_OPTION = re.compile(rf"-[CcpP]\Z|--|{ONE}")  # how an option before git's subcommand begins
 
 
@@ -33,7 +34,7 @@ def rule_about(command: SimpleCommand, rules: Sequence[Rule], *, allows: bool = 
     For allow rules (`allows`), see through only the usual wrappers, such as `env`, and ignore a program's folder only
     if it is a system folder.
     """
-    # Quoted unknown words before a program that is allowed do not change which program this is.
+    # Quoted unknown words before an allowed program do not change which program runs.
     is_shaped = allows and len(command.shapes) == len(command.words)
     for shapes in programs_run_by(command.shapes if is_shaped else command.words, loosely=not allows):
         words = tuple(word if word is not None and is_known(word) else None for word in shapes)
@@ -63,7 +64,7 @@ def rule_that_may_be_about(
         shapes = tuple(SEVERAL if word is None else word for word in words)
         if not shapes:
             continue
-        *_, name = re.split(f"[{ONE}{SEVERAL}]", shapes[0])  # an unknown folder may be part of the program's name
+        *_, name = re.split(f"[{ONE}{SEVERAL}]", shapes[0])  # the word may begin with an unknown folder
         mark = SEVERAL if SEVERAL in shapes[0] else "" if is_known(shapes[0]) or "/" in name else ONE
         readings = [(mark + os.path.basename(name), *shapes[1:])]
         if readings[0][0] == "git" or (
@@ -79,7 +80,8 @@ def rule_that_may_be_about(
             pattern = rule.command_pattern
             bare = pattern.removesuffix(" *")
             patterns = (bare, pattern if ANYTHING in bare else f"{bare} *") if pattern else ()
-            # An unknown program may be one that runs another. So may any other, if its words name more than a program.
+            # An unknown program may run another program. A known one may too, but this matters only for rules that name
+            # more than a program, such as `git push`.
             if any(may_fit(pattern, reading, anywhere=bool(mark)) for pattern in patterns for reading in readings) or (
                 " " in (beginning := bare.partition(ANYTHING)[0])
                 and not runs_nothing
@@ -93,12 +95,13 @@ def rule_that_may_be_about(
                 return rule
     # A program may run the text in one of its arguments.
     pairs = pairwise(command.shapes)
-    words = [word for option, word in pairs if not (has_message and _MESSAGE_OPTION.fullmatch(option))]
+    words = [word for option, word in pairs if not (has_message and _MESSAGE.match(f"{option} {word}"))]
     texts = {text for word in words for text in (word, word.partition("=")[2]) if " " in text.strip()}
     for text in texts if not runs_nothing else ():
         inner = read_command(re.sub(f"[{ONE}{SEVERAL}]", "$_", text))
         for inner_command in (*inner.commands, *inner.inner):
-            # In code of other languages, a name may contain spaces: `f("a b")`. In a message, it may be unknown.
+            # Text that is no shell command may look like a program with spaces in its name (`f("a b")` in other
+            # languages) or with an unknown name (in a message).
             if " " in (inner_command.name or ""):
                 continue
             if (rule := rule_about(inner_command, rules)) is not None:

@@ -76,7 +76,7 @@ def _raise_if_scarce(error: OSError) -> None:
 def stored_in(store: str) -> Iterator[str]:
     """Yield the existing files and folders in which a repository stores the content and the names of files."""
     folders, worktrees = [store], os.path.join(store, "worktrees")
-    with suppress_unless_scarce():  # sorted, because an answer is bound to the order of masked paths
+    with suppress_unless_scarce():  # sorted, because consent depends on the order of masked paths
         folders += (os.path.join(worktrees, name) for name in sorted(os.listdir(worktrees)))
     for folder in folders:
         for name in ("index", "lfs", "rebase-apply", "rebase-merge", "rr-cache"):
@@ -119,7 +119,7 @@ class GitStores:
         """Return True if a repository stores hidden files.
 
         A git program in the workspace folders `roots` is never run. If git is not installed, the result is `default`.
-        `is_any_hidden` returns True if any of some paths, relative to the top of the work tree, is hidden; it gets
+        `is_any_hidden` returns True if any of the given paths, relative to the top of the work tree, is hidden; it gets
         `None` if the paths cannot be listed. A cached result is used only if it was cached for an equal `query`,
         which is what `is_any_hidden` depends on.
         """
@@ -139,7 +139,7 @@ class GitStores:
 
 
 def _stored_names(git: str, store: str, paths: Iterable[str]) -> set[str] | None:
-    """Return all names stored in a repository, also those reachable from ids in the files `paths`.
+    """Return all names stored in a repository, including those reachable from ids in the files `paths`.
 
     Return `None` if git fails, takes too long or lists too much, or if there are too many ids.
     """

@@ -137,8 +137,8 @@ def work_tree_above(folder: str) -> str | None:
 def linked_stores(top: str) -> list[str]:
     """Return the real paths of the folders in which git keeps the data of a linked worktree or submodule. Blocking.
 
-    A `.git` file may come from anyone who can write in the work tree. So the folders count only if they are git's, and
-    refer back to the work tree.
+    A `.git` file may come from anyone who can write to the work tree. So the folders count only if they look like git's
+    and refer back to the work tree.
     """
     git_file = os.path.join(top, REPOSITORY)
     if not os.path.isfile(git_file):
@@ -189,7 +189,8 @@ def why_protected_at(path: str, root: str, *, is_written: bool = True) -> str | 
         reason = "git's settings name it or its folder, and git runs hooks or commands from it"
     if reason is not None or not is_written:
         return reason
-    reason = "git may take its folder for a repository"  # if it is a `HEAD`, or a new file next to one
+    # If the path is a `HEAD` or `commondir`, or is in a folder with a `HEAD`
+    reason = "git may take its folder for a repository"
     name = folded(os.path.basename(path))
     if name in ("head", "commondir"):
         return reason
@@ -250,9 +251,9 @@ def _named_paths(work_tree: str) -> _NamedBySettings:
 
 
 def local_remotes(folder: str, name: str) -> list[str]:
-    """Return the paths of the remote `name` of the work tree that contains a folder; if it is empty, of all remotes.
+    """Return the paths of the remote `name` of the work tree that contains a folder; without a name, of all remotes.
 
-    Empty if there is none, or if one of them is not a path of this machine. Blocking.
+    Empty if there is none, or if one of them is not a path on this machine. Blocking.
     """
     if (top := work_tree_above(folder)) is None:
         return []

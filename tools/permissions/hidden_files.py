@@ -337,7 +337,8 @@ class _Walk:
                 continue
             scan.entries_left -= folder.entries
             if scan.entries_left < 0:
-                self._fail(scan, start, f"there are more than {ENTRIES:,} files to check in {shown_path(self._top)}")
+                problem = f"there are more than {ENTRIES:,} files to check; the scan stopped in {shown_path(self._top)}"
+                self._fail(scan, start, problem)
                 return
             waiting.extend(folder.subfolders)
             scan.ignore_files.extend(folder.ignore_files)
@@ -355,7 +356,7 @@ class _Walk:
             if os.access(place.path, os.X_OK) or os.stat(place.path).st_uid == os.geteuid():
                 bits = self._patterns.bits | (_IGNORED if place.scope is not None and place.scope.agent else 0)
                 for bit in (kind for kind in _COVERED_BITS if kind & bits & ~place.covered_bits):
-                    scan.add(bit, HiddenFile(place.path, True, "its mode (the folder cannot be listed)"))
+                    scan.add(bit, HiddenFile(place.path, True, "the mode of a folder that cannot be listed"))
 
     def _fail(self, scan: _Scan, start: _Place, problem: str) -> None:
         # Without a rule or an agent-ignore file, there is no reason to assume that the unscanned folders contain hidden

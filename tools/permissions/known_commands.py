@@ -284,8 +284,8 @@ def _plain_words(words: Words) -> list[str]:
     return [word or "" for word in takewhile(lambda word: word and _RULE_WORD.fullmatch(word), words)]
 
 
-# For each program, the options with which it changes nothing, runs nothing and follows no symlinks. `git-log` means
-# `git log`
+# For each program, the options with which it changes nothing, runs nothing and follows no symlinks except those in its
+# arguments. `git-log` means `git log`
 _HARMLESS_OPTIONS = _by_program({
     "cd pwd echo true false cat head tail cut tr stat df which basename dirname realpath base64": r".*",
     "find": r"""

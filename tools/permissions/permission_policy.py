@@ -283,9 +283,9 @@ class PermissionPolicy:
                 yield Permission(Verdict.ASK, message, no_rule_allows=True, is_guarded=guarded_reason is not None)
 
     def kept_from_readers(self, workspace: Workspace, rights: Rights) -> tuple[FileRestrictions, str]:
-        """Return what file rules deny to a program that only reads, and why these rules cannot be fully enforced.
+        """Return what file rules and agent-ignore files deny to a program that only reads.
 
-        The reason is empty if they can be. Blocking.
+        Also return why this cannot be fully enforced; empty if it can. Blocking.
         """
         from tools.permissions.hidden_files import HiddenFileScanner, LiftedLimits, restrictions  # noqa: PLC0415
 

@@ -178,7 +178,7 @@ class AgentSpecifier:
 Specifier = CommandSpecifier | PathSpecifier | HostSpecifier | AgentSpecifier
 SANDBOXED = "Sandboxed"
 """The grant for every command that stays in the sandbox. No tool has this name."""
-SESSION = "this session"  # the `source` of rules that a user has allowed in an answer
+SESSION = "this session"  # the `source` of rules that a user has added in answer to a question
 
 
 @dataclass(frozen=True, slots=True)

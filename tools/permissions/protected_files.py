@@ -1,4 +1,4 @@
-"""Protected files, which can be changed only with the user's consent in every approval mode. There are two kinds.
+"""Protected files: changing one needs the user's consent in every approval mode. There are two kinds.
 
 Auto-run files make other programs run commands, so writing one amounts to running code. An editor runs the tasks of the
 folder that it opens, git runs hooks and commands from its configuration, and an agent follows its settings. The sandbox
@@ -39,7 +39,7 @@ _PACKAGES = "package managers run programs named in it"
 _VERSIONS = "it decides which programs run in the folder"
 _AT_START = "a program runs the commands in it on startup"
 _AT_COMMIT = "git runs hooks named in it"
-_STARTS_ITSELF = "its contents start automatically"
+_STARTS_ITSELF = "other programs may run its contents automatically"
 _SHELLS = "shells run it"
 _AGENTS = (
     ".coretools .qwen .gemini .claude .cursor .codex .windsurf .continue .kiro .amazonq .roo .opencode .junie .trae"
@@ -63,7 +63,7 @@ _PROTECTED = _reasons({
     " .bash_completion .pam_environment .envrc",
     "programs run the commands in it": ".gitconfig .exrc .nvimrc .nvim.lua .gdbinit .lldbinit",
 })  # fmt: skip
-# Folders, usually in the home folder, whose programs start automatically or that come first in PATH. Each is a tuple of
+# Folders, usually in the home folder, whose contents run automatically or that come first in PATH. Each is a tuple of
 # the parent's name and its own name
 _PROTECTED_PAIRS = {
     (".config", name) for name in ("autostart", "systemd", "fish", "git", "environment.d")

@@ -49,8 +49,9 @@ class WorkspaceState:
 
 
 def state_of(workspace: Workspace, signal: AbortSignal) -> WorkspaceState | None:
-    """Return the current files of a workspace, or `None` if it has no git work tree or a scan takes too long. Blocking.
+    """Return the current files of a workspace. Blocking.
 
+    Returns `None` if no folder is in a git work tree, or if the workspace is too large or takes too long to scan.
     Raises a `ToolError` only if the call is cancelled.
     """
     roots = tuple(workspace.roots)
@@ -134,6 +135,6 @@ def changes_since(before: WorkspaceState, workspace: Workspace, signal: AbortSig
     )
     remainder = f" and {len(changes) - MAX_NAMED:,} more" if len(changes) > MAX_NAMED else ""
     return (
-        f"Files that changed during this call, through the command or another program: {listing}{remainder}. "
+        f"Files that changed during this call, because of the command or another program: {listing}{remainder}. "
         "undo_change cannot undo changes by commands."
     )

@@ -86,7 +86,7 @@ class StartQueue:
         """Start a program when there are enough resources. It counts as running until `end` is called.
 
         `start` must leave nothing behind when it fails. If no attempt has succeeded by the deadline (monotonic
-        seconds), the first `ExhaustedError` is raised.
+        seconds), or waiting cannot help, the first `ExhaustedError` is raised.
         """
         try:
             return await self._attempt(start)
@@ -182,9 +182,10 @@ async def start_confined(
 
 def sandbox_failed(output: str) -> ToolError:
     """Return the error for a command whose sandbox exited before the command started."""
+    cause = one_line(output.strip())[:SANDBOX_CHARS]
     return exhaustion_of(scarcity_in(output) or OSError(), NOTHING_DONE) or ToolError(
         ToolErrorType.SANDBOX_UNAVAILABLE,
-        f"The command was not run: its sandbox could not be set up ({one_line(output.strip())[:SANDBOX_CHARS]}). "
+        f"The command was not run: its sandbox could not be set up{cause and f' ({cause})'}. "
         "Nothing runs with more access than it was granted. Run it again; if it keeps failing, tell the user.",
     )
 
@@ -321,7 +322,7 @@ class CommandRunner(Runner):
         )
 
     async def run(self, request: CommandRequest, jobs: JobTable | None, progress: Progress) -> FinishedCommand:
-        """Run a command until its shell has exited or it reaches a limit. Processes that it left running become a job.
+        """Run a command until its shell has exited or it reaches a limit. Remaining processes become a job if possible.
 
         Raises a `ToolError` if the command was not started: `shell_execute_error`, `shell_timed_out` if it waited too
         long for a slot, `sandbox_unavailable`, or `resources_exhausted`.
@@ -329,9 +330,9 @@ class CommandRunner(Runner):
         deadline = time.monotonic() + request.timeout_seconds
         full = ToolError(
             ToolErrorType.SHELL_TIMED_OUT,
-            f"The command was not started: it waited {request.timeout_seconds:g} s for one of "
-            f"{self.options.max_concurrent} slots, but other commands occupied all of them. Try again when these have "
-            "ended, or give a longer timeout.",
+            f"The command was not started: it waited {request.timeout_seconds:g} s, but the maximum number "
+            f"of commands ({self.options.max_concurrent}) was running. Try again when one has ended, or give a longer "
+            "timeout.",
         )
         async with self._slot(request.timeout_seconds, full):
             running = await self._begin(request, jobs, deadline)

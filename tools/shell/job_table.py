@@ -85,19 +85,19 @@ class JobTable:
             raise ToolError(
                 ToolErrorType.JOB_NOT_FOUND,
                 f"This job runs on replica '{replica:.80}' of this server, but another replica received the call. "
-                "Nothing was done; repeat the call. If it fails again, that replica and its jobs are gone, so start "
-                "the command again if you still need it.",
+                "Nothing was done; repeat the call. If it keeps failing, that replica and its jobs are probably gone, "
+                "so start the command again if you still need it.",
             )
-        known_ids = ", ".join(self._jobs) or "none"
+        ids = ", ".join(self._jobs)
+        known = f"Known jobs: {ids}. list_background_jobs shows more about them." if ids else "There are no jobs."
         raise ToolError(
             ToolErrorType.JOB_NOT_FOUND,
-            f"There is no background job '{job_id:.40}'. Known jobs: {known_ids}. list_background_jobs shows more "
-            "about them.",
+            f"There is no background job '{job_id:.40}'. {known}",
         )
 
     @contextmanager
     def starting(self) -> Generator[None]:
-        """Count a job while it is starting. Raises a `ToolError` if the limit is reached."""
+        """Count a job while it is starting. Raises a `ToolError` if the limit is reached or the table is closed."""
         if self._is_closed:
             raise ToolError(
                 ToolErrorType.SHELL_EXECUTE_ERROR,

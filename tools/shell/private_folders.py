@@ -44,7 +44,7 @@ _FLAGS = os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_NOFOLLOW", 0) | g
 
 
 class OutputFile:
-    """A file with a program's output, created with the first piece. Only for the event loop; its owner closes it."""
+    """A file with a program's output, created when needed. Its owner closes it. Only `read_at` is thread-safe."""
 
     def __init__(self, folder: PrivateFolder) -> None:
         self.path = os.path.join(folder.path, f"output-{os.urandom(8).hex()}.txt")
@@ -445,7 +445,10 @@ def remove_tree(folder: str) -> None:
 
 
 def empty_if_large(folder: str, most_bytes: int) -> tuple[int, int]:
-    """Empty a client's folder if it is too large. Return the bytes and entries counted, or zeros if it was not."""
+    """Empty a client's folder if it is too large or too deep.
+
+    Returns the numbers of bytes and entries counted, or zeros if nothing was removed.
+    """
     size, count, is_too_large = measure_folder(folder, most_bytes)
     if not is_too_large:
         return 0, 0
@@ -492,7 +495,7 @@ def _entries(folder: int) -> Iterator[os.DirEntry[str]]:
 
 
 def _open_own(name: str, folder: int | None) -> int:
-    """Open a folder of this server without following symlinks. Restores the owner's access if a command removed it."""
+    """Open a folder of this server without following symlinks. On Linux, restores access that a command removed."""
     if sys.platform == "linux":
         descriptor = os.open(name, os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW, dir_fd=folder)
         try:

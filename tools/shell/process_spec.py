@@ -150,10 +150,10 @@ class SandboxChanges:
     unmovable: tuple[str, ...] = ()  # new auto-run files that could not be moved
     changed: tuple[str, ...] = ()  # auto-run files that the command or another program changed or removed
     uncovered: int = 0  # how many auto-run files and folders were not protected, because there were too many
-    # Size of the command's `/tmp` in bytes, if the folder was too large and therefore emptied; else 0
+    # Size of the command's temporary files in bytes, if they exceeded a limit and were therefore removed; else 0
     temporary_bytes: int = 0
-    temporary_files: int = 0  # how many files and folders the command's `/tmp` contained, if it was emptied; else 0
-    has_overfilled: bool = False  # whether the command was stopped because its `/tmp` grew too large
+    temporary_files: int = 0  # how many temporary files and folders were counted, if they were removed; else 0
+    has_overfilled: bool = False  # whether the command was stopped because its temporary files exceeded a limit
     not_lasting: tuple[str, ...] = ()  # files that the command left in a `/tmp` that did not outlive the command
     is_unknown: bool = False  # whether it is unknown what happened to auto-run files
 
@@ -178,7 +178,7 @@ class ConfinedCommand:
     foreign_owner: int | None = field(default=None, kw_only=True)  # as in `visible_file_system.foreign_owner`
 
     def limited_folders(self) -> tuple[Sequence[str], int]:
-        """Return the folders that the command may write to without consent, and the limit for their size in bytes."""
+        """Return the folders whose total size is limited while the command runs, and the limit in bytes."""
         return (), 0
 
     async def begin(self, mount: Mount) -> None:

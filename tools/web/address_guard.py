@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 import socket
 from collections.abc import Awaitable, Callable, Iterable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from ipaddress import AddressValueError, IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_address, ip_network
@@ -189,6 +190,9 @@ class PrivateHosts:
             try:
                 self._networks.append((ip_network(host), port))
             except ValueError:
+                start = "*." if host.startswith("*.") else ""
+                with suppress(UnicodeError):  # a name that has no ASCII form matches no host
+                    host = start + ascii_host(host.removeprefix(start))
                 self._names.append((host.rstrip("."), port))
 
     def opens_name(self, host: str, port: int) -> bool:

@@ -40,7 +40,7 @@ def named_changes(before: WorkspaceState, workspace: Workspace) -> str:
     line = changes_since(before, workspace, AbortSignal())
     if line:
         start, _, text = line.partition(": ")
-        assert start == "Files that changed during this call, through the command or another program"
+        assert start == "Files that changed during this call, because of the command or another program"
         line, _, end = text.rpartition(". ")
         assert end == "undo_change cannot undo changes by commands."
     return line

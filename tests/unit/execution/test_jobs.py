@@ -218,7 +218,7 @@ async def test_output_that_is_not_kept_is_skipped_with_a_note(root: Path, tmp_pa
         result = await shell.read(job, offset=100_000)
         start = job.running.output.tail_start
         assert f"Bytes {start}-" in text_of(result)
-        assert f"Note: the preceding {(start - 100_000) / 1000:.1f} kB of output are no longer kept." in text_of(result)
+        assert f"Note: the preceding {(start - 100_000) / 1000:.1f} kB of output is no longer kept." in text_of(result)
         assert output_text(await shell.read(job, offset=0, lines=3)) == "1\n2\n3"
 
 
@@ -292,6 +292,8 @@ async def test_a_client_may_stop_its_job_without_a_question(shell: Shell) -> Non
 
 @pytest.mark.requirement("jobs.list")
 async def test_the_error_for_an_unknown_job_names_the_known_ones(shell: Shell) -> None:
+    with pytest.raises(ToolError, match=r"no background job 'bg_0'\. There are no jobs\.$"):
+        await shell.call(StopJobTool(), job_id="bg_0")
     job = await start_job(shell, "sleep 600")
     for tool in (ReadOutputTool(), StopJobTool()):
         with pytest.raises(ToolError, match=f"no background job 'bg_0'. Known jobs: {job.id}") as error_info:

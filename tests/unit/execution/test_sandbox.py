@@ -304,12 +304,16 @@ async def test_a_sandbox_that_fails_before_the_command_starts_is_an_error_and_no
     sandbox = confinement(SandboxMode.AUTO, root, fake_bubblewrap(root, f'exec {USUAL_FOLDER}/bwrap "$@"'))
     if (await sandbox.status([])).failure is not None:
         pytest.skip("not run: bubblewrap does not run here")
-    fake_bubblewrap(root, "echo 'bwrap: Creating folders failed' >&2; exit 1")
     async with shell_in(root, root.parent, confinement=sandbox) as shell:
         shell.context = replace(shell.context, view=WORKING)
-        error = await shell.error_of("touch ran")
-    assert error.code is ToolErrorType.SANDBOX_UNAVAILABLE
-    assert "(bwrap: Creating folders failed)" in error.message
+        for script, cause in (
+            ("echo 'bwrap: Creating folders failed' >&2; exit 1", " (bwrap: Creating folders failed)"),
+            ("exit 1", ""),
+        ):
+            fake_bubblewrap(root, script)
+            error = await shell.error_of("touch ran")
+            assert error.code is ToolErrorType.SANDBOX_UNAVAILABLE
+            assert f"its sandbox could not be set up{cause}. " in error.message
     assert list(root.iterdir()) == []
 
 

@@ -291,14 +291,14 @@ def test_an_incomplete_scan_says_so(root: Path, home: Path, monkeypatch: pytest.
     monkeypatch.setattr(hidden_files, "ENTRIES", 20)
     for deny, ask in ((("Read(.env)",), ()), ((), ("Read(.env)",))):
         result = scan(root, rules_of(home, deny=deny, ask=ask))
-        assert result.problem.startswith("there are more than 20 files to check in ")
+        assert result.problem.startswith("there are more than 20 files to check; the scan stopped in ")
         assert result.problem_of_deny is bool(deny)
     write_files(home, *(f"far/{number}" for number in range(20)))
     result = scan(root, rules_of(home, deny=("Read(~/work/x)",), ask=("Read(~/far/**/x)",)))
     assert result.problem_of_deny is True  # the workspace alone is already too large
     monkeypatch.setattr(hidden_files, "ENTRIES", 30)
     result = scan(root, rules_of(home, deny=("Read(.env)",), ask=("Read(~/far/**/x)",)))
-    assert result.problem == f"there are more than 30 files to check in {home}/far"
+    assert result.problem == f"there are more than 30 files to check; the scan stopped in {home}/far"
     assert result.problem_of_deny is False
     monkeypatch.setattr(hidden_files, "ENTRIES", 20)
     # Without rules, an incomplete scan is no problem as long as it finds no agent ignore file.

@@ -13,8 +13,8 @@ Long-running services share one supervisor, to which the broker passes their soc
 No program outlives the server, however the server exits: all its sockets close, and the supervisors stop their
 programs. Supervisors also stop their programs if the broker is killed. The processes of a killed supervisor become
 children of the broker, because on Linux the broker and the supervisors are subreapers. A program can escape only by
-killing the broker and its supervisor at the same moment, or by becoming a user that they may not signal. On systems
-without subreapers, a program can also escape by leaving its process group or killing its supervisor.
+killing the broker and its supervisor at the same moment, or by switching to a user whose processes they may not signal.
+On systems without subreapers, a program can also escape by leaving its process group or killing its supervisor.
 
 This script runs without the server's import path, so the only modules of this project that it can import are the other
 three in this folder. Standard input is the socket to the server. The arguments are what supervisors track
