@@ -174,7 +174,7 @@ class ContentSearch:
     exclude: Query | None  # lines that also match it are dropped
     lines_per_file: int  # maximum number of matching lines needed per file
     ripgrep: Ripgrep
-    second_rg: Ripgrep  # finds the lines to exclude, and searches decoded files
+    second_rg: Ripgrep  # finds lines to exclude and files that are not UTF-8, and searches decoded files
     huge: int = 0  # number of files that the call names but that are too large to search
     undecoded_count: int = 0  # number of files that are too large to decode
     # Files that match only in an encoding that is not used to show them, each with that encoding
