@@ -1,8 +1,7 @@
 """The authorization server of an upstream: discovery, registration, and token requests.
 
-Discovery follows the 2026-07-28 revision of the MCP specification; comments mark where RFC 6749, 7591, 8414, 8707, 9207
-and 9728 apply. Redirects are not followed, so secrets go only to addresses that the authorization server itself
-published.
+Discovery follows the 2026-07-28 revision of the MCP specification; comments name the RFCs that apply. Redirects are not
+followed, so secrets go only to addresses that the authorization server itself published, or to its default ones.
 """
 
 from __future__ import annotations
@@ -47,7 +46,7 @@ _ERROR_CODE = re.compile(r"[a-z_]{1,40}")  # RFC 6749, 5.2; other text from the 
 _TOKEN = re.compile(r"[\x21-\x7e]+")
 _SHOWN_CHARS = 200  # maximum number of characters of an address quoted in a message
 _SUCCESS, _INVALID = (200, 201), (400, 422)  # HTTP status codes for success, and for an invalid request
-FORGOTTEN = ("invalid_client", "unauthorized_client")  # RFC 6749, 5.2: error codes for an unknown client
+FORGOTTEN = ("invalid_client", "unauthorized_client")  # the client must register again (RFC 6749, 5.2)
 _DETAIL = "error_description"
 _SECRET_METHODS = ("client_secret_basic", "client_secret_post")
 # `client_secret_basic` comes last: servers of the Python SDK then also need the id in the form, which others refuse.
@@ -55,7 +54,7 @@ _REGISTERED_METHODS = ("none", "client_secret_post", "client_secret_basic")
 
 
 class AuthorizationServerDownError(LoginError):
-    """No answer in JSON arrived, or not in time. The login is kept, because its state is unknown."""
+    """No JSON answer arrived in time. The login is kept, because its state is unknown."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -393,7 +392,7 @@ def wanted_scopes(
 
 
 def configured_client(server: AuthorizationServer, oauth: OAuthSettings) -> OAuthClientInformationFull | None:
-    """Return the client that the operator has registered; `None` if this program should register itself."""
+    """Return the client that the settings name; `None` if this program should register itself."""
     if oauth.client_id is not None:
         methods = server.metadata.token_endpoint_auth_methods_supported or _SECRET_METHODS
         usable_methods = [candidate for candidate in _SECRET_METHODS if candidate in methods] or list(_SECRET_METHODS)
