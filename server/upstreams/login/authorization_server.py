@@ -215,11 +215,11 @@ class AuthorizationServerClient:
             raise server.problem("requires a client authentication method that this program does not support")
         return client
 
-    async def is_registered(self, server: AuthorizationServer, client: OAuthClientInformationFull, uri: str) -> bool:
-        """Return whether a registration may still exist: a made-up code shows it, before a person gets a dead link."""
-        request = AuthorizationRequest("", "", secrets.token_urlsafe(64), uri)
+    async def is_registered(self, server: AuthorizationServer, client: OAuthClientInformationFull) -> bool:
+        """Return whether the server may still know a client: a made-up token shows it, before a person gets a link."""
+        form = {"grant_type": "refresh_token", "refresh_token": secrets.token_urlsafe(32)}
         try:
-            await self.redeem(server, client, request, secrets.token_urlsafe(32))
+            await self._request_token(server, client, form)
         except LoginError as error:
             return error.code not in FORGOTTEN
         return True

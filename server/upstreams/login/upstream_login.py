@@ -400,14 +400,7 @@ class Login:
                 scopes = wanted_scopes(server, self.oauth, self.challenge, None if record is None else record.scopes)
                 client = configured_client(server, self.oauth)
                 if client is None and record is not None and record.client:
-                    stored_client = OAuthClientInformationFull.model_validate(record.client)
-                    is_usable = stored_client.client_id != self._doubtful_client
-                    if is_usable and may_be_reused(stored_client, listener.uri, scopes):
-                        # A client without a token is removed once its login brings no redirect.
-                        is_known = record.token is None or await self._servers.is_registered(
-                            server, stored_client, listener.uri
-                        )
-                        client = stored_client if is_known else None
+                    client = await self._reusable_client(server, record, listener.uri, scopes)
                 self._check_open()
                 if client is None:
                     client = await self._servers.register(server, listener.uri, scopes)
@@ -444,6 +437,16 @@ class Login:
             if attempt is not None:
                 attempt.ended_at = time.monotonic()
                 attempt.done.set()
+
+    async def _reusable_client(
+        self, server: AuthorizationServer, record: StoredLogin, uri: str, scopes: str | None
+    ) -> OAuthClientInformationFull | None:
+        """Return the stored registration; `None` if it does not fit, or if the server has probably forgotten it."""
+        client = OAuthClientInformationFull.model_validate(record.client)
+        if client.client_id == self._doubtful_client or not may_be_reused(client, uri, scopes):
+            return None
+        # A client without a token is removed once its login brings no redirect.
+        return client if record.token is None or await self._servers.is_registered(server, client) else None
 
     async def _finish(
         self,
