@@ -455,7 +455,7 @@ class BubblewrapConfinement:
         self, spec: ProcessSpec, roots: Sequence[str], view: CommandView, private_folder: Callable[[], str] | None
     ) -> LandlockCommand:
         """Return a command that can write only to its temporary folder, if any. Blocking."""
-        visible_paths = (*self._reading_paths(roots, spec.environment.get("PATH", "")), *view.seen)
+        visible_paths = (*self._reading_paths(roots, spec.environment.get("PATH", "")), *view.seen, *view.outputs)
         readable = (
             *visible_file_system.writable(roots),
             *(path for visible_path in visible_paths for path in without_private_paths(visible_path)),

@@ -249,6 +249,7 @@ class ViewPreparation:
         site, command_view, hidden_paths = self.site, self.command_view, self.hidden_paths
         required_paths = (
             *_except_server_paths(site, (*site.readable, *command_view.seen)),
+            *command_view.outputs,
             "/etc/resolv.conf",
         )
         excluded = (*view.roots, *masked_paths)  # writable roots are mounted separately, and masked paths are replaced
@@ -458,7 +459,8 @@ def _create_mount_points(lasting: Mapping[str, str], mounted_paths: Iterable[str
 def secrets_of(site: Site, workspace: Sequence[str], command_view: CommandView) -> HiddenPaths:
     """Return what is hidden from a command: all secrets except those that a question has named. Blocking."""
     roots = (*workspace, *(path for path in command_view.writable if not is_inside(path, workspace)))
-    hidden_paths = secret_places(site.home, site.hidden, site.readable, roots)
+    readable = (*site.readable, *command_view.outputs)
+    hidden_paths = secret_places(site.home, site.hidden, readable, roots)
     # If a question names a folder that merely contains secrets, these stay hidden.
     approved_paths = [
         path
@@ -467,7 +469,7 @@ def secrets_of(site: Site, workspace: Sequence[str], command_view: CommandView) 
     ]
     if not approved_paths:
         return hidden_paths
-    return secret_places(site.home, site.hidden, (*site.readable, *approved_paths), roots)
+    return secret_places(site.home, site.hidden, (*readable, *approved_paths), roots)
 
 
 def _except_server_paths(site: Site, paths: Iterable[str]) -> tuple[str, ...]:
