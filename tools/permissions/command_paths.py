@@ -187,12 +187,8 @@ class CommandPaths:
             }
             letters = (piece for token in tokens for piece in _option_suffixes(token))
             used_paths += self._paths((*tokens, *letters), "")
-        scratch = (
-            SCRATCH_NAME,
-            "/proc",
-            *self._site.outputs,
-            *filter(None, (self._site.scratch,)),
-        )  # symlinks in `/proc` can lead anywhere
+        own_folders = (*self._site.outputs, *filter(None, (self._site.scratch,)))
+        scratch = (SCRATCH_NAME, "/proc", *own_folders)  # symlinks in `/proc` can lead anywhere
         return self.are_too_many or any(
             is_inside(path, scratch) and not (is_inside(path, self._roots) or path in replaced_paths)
             for paths in used_paths
