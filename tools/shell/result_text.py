@@ -319,9 +319,10 @@ def _hints_about_protected_files(command: FinishedCommand, lines: Sequence[str],
     else:
         hint = (
             "Commands can change files in /tmp and in the workspace (unless it is mounted read-only), so install "
-            "packages there (python -m venv, npm without -g). Elsewhere they can change only existing files and "
-            "folders that they name or enter with cd, and not remove those. Workspace files that other programs "
-            "execute or obey can be changed with write_file and edit, or by a command that names them, with consent."
+            'packages there (python -m venv, npm without -g). With needs: "network", go, cargo and gradle '
+            "download into private folders. Elsewhere commands can change only existing files and folders that they "
+            "name or enter with cd, and not remove those. Workspace files that other programs execute or obey can be "
+            "changed with write_file and edit, or by a command that names them, with consent."
         )
     hints = [hint]
     if not (request.view.is_git or request.view.is_asked) and changes_by_git_alone(read_command(request.command)):

@@ -381,7 +381,7 @@ async def test_a_note_names_the_rules_that_stopped_a_command_and_what_ends_a_job
         assert 'or name the path in the command (touch PATH; ...) and set needs: "write"; the user may' in hook_text
         warning = "echo /root/.config/matplotlib is not writable: Read-only file system"
         assert "Note" not in await result_text(warning)
-        assert "Elsewhere they can change only existing" in await result_text(f"{warning} | tail")
+        assert "Elsewhere commands can change only existing" in await result_text(f"{warning} | tail")
         plain_text = await result_text("echo touch: /x: Read-only file system; false")
         assert "write_file" in plain_text
         assert 'needs: "write"' not in plain_text
