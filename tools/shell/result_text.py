@@ -144,11 +144,12 @@ def run_content(command: FinishedCommand, directory: str | None) -> list[Part]:
     if output.is_cut or output.is_binary:
         description = "it is not text" if output.is_binary else "only its beginning and its end are shown"
         if output.file is None:
-            location = "The rest was not kept. Print less, or write the output to a file in the workspace."
+            rest = "It" if output.is_binary else "The rest"
+            location = f"{rest} was not kept. Print less, or write the output to a file in the workspace."
         else:
-            hint = "" if output.is_binary else ". Read it with read_file; a negative offset reads from the end"
-            lacking = f" (except the last {size(output.missing)}, which were not kept)" if output.missing else ""
-            location = f"All of it{lacking} is in {shown_whole_path(output.file)}{hint}."
+            hint = "" if output.missing else "; a negative offset reads from the end"
+            hint = "" if output.is_binary else f" Read it with read_file{hint}."
+            location = f"{kept_part(output)}.{hint}"
         parts = kept_output(output, "output of the command")
         lines.append(f"Note: the output is {size(output.total)} long, and {description}. {location}")
     if output.note:
@@ -377,6 +378,12 @@ def _network_and_process_hints(command: FinishedCommand) -> list[str]:
     return hints
 
 
+def kept_part(output: ShownOutput) -> str:
+    """Return the clause that says how much of the output is in its file, and in which."""
+    kept = f"Only the first {size(output.total - output.missing)} are" if output.missing else "All of it is"
+    return f"{kept} in {shown_whole_path(output.file or '')}"
+
+
 def kept_output(output: ShownOutput, title: str) -> list[Part]:
     """Return a reference to the file with the whole output, if there is one."""
     if output.file is None:
@@ -526,7 +533,7 @@ def timed_out_message(command: FinishedCommand, silence_seconds: float) -> str:
         return f"{sentence} It had printed nothing."
     location = ""
     if output.file is not None:
-        kept = f"all but the last {size(output.missing)}" if output.missing else "all of it"
+        kept = f"only the first {size(output.total - output.missing)}" if output.missing else "all of it"
         location = f" {size(output.total)} ({kept}: {shown_whole_path(output.file)})"
     return f"{sentence} It had printed{location}:\n{output.text}\n"
 

@@ -293,7 +293,8 @@ async def test_output_that_is_missing_from_the_file_is_reported(root: Path, tmp_
         link = link_of(result)
         assert link is not None
         assert link.size == 1_000_000
-        assert "All of it (except the last 2.0 MB, which were not kept) is in /" in text_of(result)
+        path = link.uri.removeprefix("file://")
+        assert f"Only the first 1.0 MB are in {path}. Read it with read_file.\n" in text_of(result)
         assert output_of(result).endswith("xend")
 
 
@@ -303,6 +304,8 @@ async def test_a_client_that_cannot_be_told_from_others_gets_no_file(shell: Shel
     assert link_of(result) is None
     assert "The rest was not kept. Print less, or write the output to a file" in text_of(result)
     assert output_of(result).endswith("\n100000")
+    binary_result = await shell.anonymous().run("printf 'a\\0\\1'")
+    assert "it is not text. It was not kept. Print less" in text_of(binary_result)
 
 
 @pytest.mark.requirement("shell.cut")
