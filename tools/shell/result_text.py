@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from os.path import basename, dirname, join, normpath, relpath
 from pathlib import Path
 from typing import Any, TypeVar
@@ -237,7 +237,7 @@ def _file_hints(command: FinishedCommand) -> list[str]:
             is_denied = all(map(_is_denial, rules))
             advice = "" if is_denied else f" To request access, name the file in the command{ending}."
             hints.append(f"Protected by {rule_list}.{advice}")
-    if is_reading and any(_ABSENT.search(line) and (home in line or "~/" in line) for line in lines):
+    if is_reading and _misses_unnamed_path(filter(_ABSENT.search, lines), request, home):
         hints.append("To request access to a path in the home folder, name it in the command; the user is then asked.")
     if request.view.has_new_tmp and any(_ABSENT.search(line) and "/tmp" in line for line in lines):  # noqa: S108
         hints.append(
@@ -262,6 +262,17 @@ def _file_hints(command: FinishedCommand) -> list[str]:
     if owner is None or request.view.restrictions.masked:
         hints += _hints_about_closed_files(lines, request, ending)
     return hints
+
+
+def _misses_unnamed_path(lines: Iterable[str], request: CommandRequest, home: str) -> bool:
+    """Return True if the lines name a path in the home folder that the command neither names nor sees."""
+    for place in _paths_in(lines, ""):
+        path = f"{home}/{place[2:]}" if place.startswith("~/") else place
+        spellings = (path, f"~{path[len(home) :]}")
+        is_named = any(spelling in request.command for spelling in spellings) or is_inside(path, request.view.seen)
+        if contains(home, path) and path != home and not is_named:
+            return True
+    return False
 
 
 def _hints_about_closed_files(lines: Sequence[str], request: CommandRequest, ending: str) -> list[str]:
@@ -293,7 +304,7 @@ def _is_denial(reason: str) -> bool:
     return reason.partition(" rule ")[0].endswith(("deny", "exclude"))
 
 
-def _paths_in(lines: Sequence[str], folder: str) -> list[str]:
+def _paths_in(lines: Iterable[str], folder: str) -> list[str]:
     """Return the words in lines of output as absolute paths. Relative ones start at `folder`, as in the command."""
     words = dict.fromkeys(word for line in lines for word in re.split(r"[\s'\"`:,()\[\]]+", line) if word)
     return [normpath(join(folder, word)) for word in words]

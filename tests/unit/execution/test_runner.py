@@ -249,11 +249,13 @@ READING, WORKING, OWN, HOST = ViewKind.READING, ViewKind.WORKING, Network.OWN_LO
         ),
         ("unable to create temporary object directory", WORKING, OWN, "access to the folder of the remote"),
         (
-            "cat: /home/me/x: No such file or directory",
+            "cat: /home\\x2fme/x: No such file or directory",
             READING,
             HOST,
             "To request access to a path in the home folder",
         ),
+        ("cat: /home/me/x: No such file or directory", READING, HOST, None),  # the command has named the path
+        ("cat: ~/x: No such file or directory", READING, HOST, None),
         ("cat: /home/me/x: No such file or directory", WORKING, HOST, None),
         ("cat: here: No such file or directory", READING, HOST, None),
         ("cat: .env: Permission denied", READING, HOST, "write its path in the command"),
