@@ -196,8 +196,8 @@ def missing_path_error(
     signal: AbortSignal,
     *,
     folders: bool = False,  # whether folders are also suggested
-    consequence: str = "",  # the consequence, after a comma
-    advice: str = "",  # a last sentence, after a space
+    consequence: str = "",  # a clause that begins with a comma, such as ", so nothing was searched"
+    advice: str = "",  # a last sentence that begins with a space
     code: ToolErrorType = ToolErrorType.FILE_NOT_FOUND,
 ) -> ToolError:
     suggestion = proposal(workspace, location, Deadline(signal, NEAR_SECONDS), folders=folders)

@@ -143,7 +143,10 @@ class MatchReport:
 
     @property
     def most_per_file(self) -> int:
-        """How many matches per file are needed: without `counts`, at most one more than `limit`, to detect more."""
+        """How many matches per file are needed.
+
+        Without `counts`, at most `limit` + 1: enough to tell whether there are more than `limit`.
+        """
         query = self._query
         if query.counts:
             return query.per_file or MAX_LINES_OF_FILE
