@@ -385,7 +385,10 @@ def _try_entry(client: ClientConfig, entry: Mapping[str, Any], environ: Mapping[
     async def count() -> tuple[int, list[str]]:
         """Return the number of tools, and the upstreams that are still connecting."""
         with anyio.fail_after(START_SECONDS), open(os.devnull, "w", encoding="utf-8") as null_device:  # noqa: ASYNC230 - the null device never blocks
-            async with stdio_client(server, null_device) as streams, ClientSession(*streams, client_info=info) as session:
+            async with (
+                stdio_client(server, null_device) as streams,
+                ClientSession(*streams, client_info=info) as session,
+            ):
                 await session.initialize()
                 tools = len((await session.list_tools()).tools)
                 connecting: list[str] = []
