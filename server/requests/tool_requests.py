@@ -236,7 +236,10 @@ class ToolRequests:
             if params["name"] != CALL:
                 return await self._search(ctx, params)
             # From here on, this is a call to the named tool, in each of its rounds.
-            params = await self.search.unwrap(params, rights_of(ctx))
+            try:
+                params = await self.search.unwrap(params, rights_of(ctx))
+            except ToolError as error:
+                return result_to_wire(CALL, ToolResult.failed(error), self.display, ctx.connection.protocol_version)
             ctx = replace(ctx, params=params)
             show_as(params)
         if is_call and not isinstance(arguments := params.get("arguments"), dict | None):

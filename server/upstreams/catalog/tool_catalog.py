@@ -286,8 +286,8 @@ class ToolCatalog:
         await self.approve(tool)
         # An error, because clients check other results against the tool's output schema.
         message = (
-            f"The user has approved the current version of {tool.name}; it was not called. List the tools again to "
-            "see its description and arguments, then call it with the arguments that it needs."
+            f"The user has approved the current version of {tool.name}; it was not called. List the tools again, or "
+            "use describe_tool if you have it, to see its description. Then call it with the arguments that it needs."
         )
         raise ToolError(ToolErrorType.TOOL_NOT_CALLED, message)
 
