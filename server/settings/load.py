@@ -515,6 +515,7 @@ def _starts_itself(inputs: SettingsInputs, workspace_paths: Set[str], entry: Ups
         if option in ("--config", "--settings", "--workspace"):
             value = value if equals else next(words, "")
             if option == "--config":
+                value = os.path.expanduser(value) if value.startswith("~/") else value
                 files.append(real_path(os.path.join(entry.cwd or inputs.working_folder or "", value)))
             elif option == "--settings":
                 cli = value
