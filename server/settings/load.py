@@ -162,7 +162,7 @@ def why_no_dashboard() -> str | None:
     if sys.platform == "win32":
         return "there is no dashboard on Windows; choose client or deny"
     if find_spec("jinja2") is None:
-        from server.settings.invalid_values import install_command  # noqa: PLC0415 - needed only if jinja2 is missing
+        from tools.machine.installation import install_command  # noqa: PLC0415 - needed only if jinja2 is missing
 
         return f"the `dashboard` extra is not installed. Run: {install_command('dashboard')}"
     return None

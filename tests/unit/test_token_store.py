@@ -22,6 +22,7 @@ from tests.peers import file_keyring
 from tests.processes import in_another_process
 from tools.files.change.writer import Disk, rename_in
 from tools.files.path_opener import Folder
+from tools.machine.installation import install_command
 
 SECRETS = ("access-7f3", "refresh-9c1", "client-5d8", "registration-2b4")
 OPEN_PARTS = {"token_type": "Bearer", "scope": "read", "expires_in": 60}
@@ -483,7 +484,7 @@ def test_a_keyring_that_is_switched_off_or_not_installed_is_an_error_with_advice
     assert refusal(lambda: store.write(LOGIN)).startswith("The keyring has not stored the login")
     monkeypatch.setitem(sys.modules, "keyring", None)  # as if it was not installed
     message = refusal(lambda: store.write(LOGIN))
-    assert "pipx install --force 'coretools-mcp[keyring]'" in message
+    assert f"run {install_command('keyring')}, " in message
     assert not (tmp_path / FOLDER).exists()
 
 

@@ -421,9 +421,11 @@ def _keyring() -> Generator[Any]:
         import keyring  # noqa: PLC0415 - needed only if chosen; the import takes a tenth of a second
         from keyring import errors  # noqa: PLC0415
     except ImportError:
+        from tools.machine.installation import install_command  # noqa: PLC0415 - needed only without the extra
+
         raise TokenStoreError(
-            "This login needs the system keyring, but the package keyring is missing: run pipx install --force "
-            f"'coretools-mcp[keyring]', {_FILE_HINT}."
+            "This login needs the system keyring, but the package keyring is missing: run "
+            f"{install_command('keyring')}, {_FILE_HINT}."
         ) from None
     try:
         yield cast("ModuleType", keyring)
