@@ -109,11 +109,15 @@ class SkillTool(BuiltinTool[SkillParams]):
         return ToolResult(f"{skill.text}\n\n---\n{location}", return_display=f"Loaded the skill {skill.name}")
 
 
-def describe_skills(skills: Skills) -> str:
-    """List skills for the tool description: names with descriptions while there is room, then names alone."""
+def describe_skills(skills: Skills, *, has_search: bool) -> str:
+    """List skills for the tool description: names with descriptions while there is room, then names alone.
+
+    `has_search` says whether the client's list also has `search_tools`.
+    """
     lines: list[str] = []
     all_skills = list(skills.by_name.values())
-    room = MAX_LIST_CHARS - len(" Skills:\nOthers: , and 10000 more; search_tools finds them.")
+    hint = "search_tools finds them" if has_search else "to find one, try a likely name"
+    room = MAX_LIST_CHARS - len(f" Skills:\nOthers: , and 10000 more; {hint}.")
     name_chars_left = sum(len(skill.name) + 2 for skill in all_skills)
     for skill in all_skills:
         line = f"\n- {skill.name}: {skill.description[:MAX_ABOUT_CHARS]}"
@@ -126,7 +130,7 @@ def describe_skills(skills: Skills) -> str:
     if len(names) > room:
         fitting_names = names[:room].rpartition(", ")[0]
         count = len(rest) - (fitting_names.count(", ") + 1 if fitting_names else 0)
-        names = f"{fitting_names}, and {count} more; search_tools finds them"
+        names = f"{fitting_names}, and {count} more; {hint}"
     return " Skills:" + "".join(lines) + (f"\nOthers: {names}." if rest else "") if all_skills else ""
 
 

@@ -215,8 +215,8 @@ class _CommandPolicy:
                 return self._permission(Verdict.DENY, f"{rule}: any command can read files", setting=rule.source)
         if self._hidden.problem_of_deny:
             setting = next((file.setting for file in self._hidden.denied), "permissions.deny")
-            reason = f"a rule in {setting} hides files, but the sandbox cannot enforce it: {self._hidden.problem}"
-            return self._permission(Verdict.DENY, reason, setting=setting)
+            reason = f"a rule in {setting} hides or protects files, but the sandbox cannot enforce it"
+            return self._permission(Verdict.DENY, f"{reason}: {self._hidden.problem}", setting=setting)
         for named_path in self._paths.named_paths:
             for rule in self._rules_about(self._rules.deny, named_path):
                 return self._permission(Verdict.DENY, f"{rule}: it names {named_path.word}", setting=rule.source)
@@ -378,8 +378,8 @@ class _CommandPolicy:
 
     def _ask_about_hidden(self, question: _Question) -> None:
         if self._hidden.problem:
-            reason = f"some files must stay hidden from commands, but that cannot be enforced: {self._hidden.problem}"
-            question.add(reason, widens_access=True)
+            reason = "some files must be hidden or protected from commands, but that cannot be enforced"
+            question.add(f"{reason}: {self._hidden.problem}", widens_access=True)
         is_hiding = bool(self._hidden.unreadable)
         if self._has_bubblewrap:
             in_background = self._request.command.is_background or self._text.has_background

@@ -377,7 +377,7 @@ def _with_way_out(message: str, alias: str) -> str:
 
 
 def protocol_error_for(error: RelayError | ToolError | TimeoutError, alias: str, exchange: Exchange) -> MCPError:
-    """Return the error to send to the client for a failed request; an upstream's own error is relayed in full."""
+    """Return the error to send to the client for a failed request."""
     if isinstance(error, UpstreamError):
         return protocol_error(error.error, alias, exchange)
     as_tool_error = tool_error_for(error, alias, "the request")

@@ -175,7 +175,8 @@ class SuspendedCalls:
     def has_room(self, owner: str) -> bool:
         """Return whether another call of a client can be suspended.
 
-        If all places are taken, a client with fewer suspended calls may replace a call of the client with the most.
+        No client may have more than `MAX_OF_ONE`. If all places are taken, the call may replace one of the client with
+        the most suspended calls, unless its own client would then have as many as that one had.
         """
         counts = Counter(call.owner for call in self._calls.values())
         own = counts[owner]

@@ -174,7 +174,8 @@ class ConnectionLostError(RelayError):
     """The connection is closed, so there will be no response."""
 
 
-# Marks errors that this process creates. It contains no words, because a word in a header could be hidden as a secret
+# Marks errors that this process creates. It is random: a word could also be the value of a header, and would then be
+# hidden as a secret.
 _UNUSABLE = secrets.token_hex(16)
 
 

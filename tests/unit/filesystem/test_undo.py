@@ -504,7 +504,7 @@ async def test_a_folder_that_is_a_link_or_of_another_user_gets_no_journal(
     else:
         store.mkdir(parents=True)
         os.chown(store, 12_345, -1)
-    message = f"{UNUSABLE} cannot be used: its folder belongs to another user or is a symlink."
+    message = f"{UNUSABLE} cannot be used: its folder belongs to another user, or is a symlink or a file."
     assert message in await write(context, "a.txt", "x\n")
     assert (root / "a.txt").read_text() == "x\n"
     assert os.listdir(store) == []

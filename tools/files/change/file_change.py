@@ -87,17 +87,18 @@ class TargetFile:
     def refuse_look_alike(self) -> None:
         """Refuse to create a file whose name looks like that of an existing file.
 
-        The same call is accepted when it is repeated. Without a ledger, a repetition cannot be recognised, so the
-        client must quote the name instead.
+        A quoted name is accepted. So is the same call when it is repeated, if there is a ledger: without one, a
+        repetition cannot be recognised.
         """
         location, reads = self.location, self.reads
         similar_names = [candidate.name for candidate in likely_locations(self.workspace, location, is_new=True)]
-        if not similar_names or (
-            not reads.is_first_notice(location.path) if reads is not None else parse_quoted_path(location.raw_path)
-        ):
+        if not similar_names or parse_quoted_path(location.raw_path) is not None:
             return
-        quoted_name = exact_path(location.name, is_quoted=True)
-        instruction = f"write the name as '{quoted_name}', including the quotes" if reads is None else "repeat the call"
+        if reads is not None and not reads.is_first_notice(location.path):
+            return
+        instruction = f"write the name as '{exact_path(location.name, is_quoted=True)}', including the quotes"
+        if reads is not None:  # `coretools-mcp call` starts a new session each time, so there only the quotes help
+            instruction = f"repeat the call in this session, or {instruction}"
         raise ToolError(
             ToolErrorType.ATTEMPT_TO_CREATE_EXISTING_FILE,
             f"'{location.shown}' does not exist, but the similar '{exact_path(similar_names[0])}' does. Nothing was "
