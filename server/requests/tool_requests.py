@@ -409,8 +409,8 @@ class ToolRequests:
         exchange = exchange_of(ctx, client.state.key)
         if folders.roots is None and (exchange.is_modern or exchange.capabilities.get("roots") is None):
             await learn_roots(folders, exchange)  # returns at once, because this client cannot list roots
-        workspace = self.contexts.workspaces.workspace(folders.roots, rights=rights)
         try:
+            workspace = self.contexts.workspaces.workspace(folders.roots, rights=rights)
             skills = await tool.find_skills(workspace, rights, await self.relayed_skills(ctx, False), AbortSignal())
         except ToolError:  # a temporary lack of resources must not break the tool list
             return Skills()
