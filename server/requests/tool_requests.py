@@ -232,9 +232,10 @@ class ToolRequests:
                 welcome["instructions"] = instructions
             return welcome
         is_call = method == "tools/call" and ctx.connection.is_open
-        if is_call and params.get("name") in SEARCH_NAMES and self.search.is_on(ctx):
+        if is_call and params.get("name") in SEARCH_NAMES and self.search.is_on(ctx, is_call=True):
             if params["name"] != CALL:
                 return await self._search(ctx, params)
+            self.clients.find(ctx)  # the first request of a client starts the upstreams
             # From here on, this is a call to the named tool, in each of its rounds.
             params = await self.search.unwrap(params, rights_of(ctx))
             ctx = replace(ctx, params=params)
