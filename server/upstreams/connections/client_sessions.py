@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING, ClassVar
@@ -18,6 +18,7 @@ import anyio
 from anyio.abc import TaskGroup
 
 from server.clients.client_request import Exchange
+from server.protocol.json_rpc import Json
 from server.upstreams.connections.connection import (
     Audience,
     LoginNeededError,
@@ -26,9 +27,11 @@ from server.upstreams.connections.connection import (
     UpstreamState,
     failure_of,
 )
+from server.upstreams.session.list_reader import TOOLS, IsThisServerError, Offer, read_list
 from server.upstreams.session.protocol_era import EraChoice
 from server.upstreams.session.upstream_questions import SessionOptions
-from server.upstreams.session.upstream_session import UpstreamSession, open_session
+from server.upstreams.session.upstream_session import ChangeStream, UpstreamSession, open_session
+from server.upstreams.wire.json_rpc_channel import UpstreamError
 from server.upstreams.wire.upstream_transports import Transport, transports_to
 from tools.contract.tool_errors import ToolError, ToolErrorType
 
@@ -46,6 +49,9 @@ class _SessionSlot:
     problem: str = ""
     wants_login: bool = False
     last_used: float = 0.0
+    reading: anyio.Lock = field(default_factory=anyio.Lock)  # held while the tools of the session are read
+    tools: Mapping[str, Json] = field(default_factory=dict[str, Json])  # by name; shares objects with the common list
+    tools_basis: tuple[int, list[Json]] | None = None  # the session's changes and the common list when they were read
 
 
 @dataclass(eq=False, repr=False, slots=True)
@@ -111,6 +117,41 @@ class ClientSessions:
             )
         return slot.session
 
+    async def tools_of(self, exchange: Exchange, session: UpstreamSession) -> Mapping[str, Json]:
+        """Return the tools that a client's own session lists, by name; empty for the listing session.
+
+        They are read before the first call, and again once the session or the common list has changed. Raises
+        `ToolError` if the upstream does not list them, and otherwise a `RelayError`.
+        """
+        upstream, slot = self.upstream, self._slots.get(key_of(exchange))
+        if slot is None or slot.session is not session:
+            return {}
+        async with slot.reading:
+            basis = session.tool_changes, upstream.offer.items(TOOLS)
+            if slot.tools_basis == basis:
+                return slot.tools
+            common = upstream.offer
+            offer = Offer({}, dict(common.digests), dict(common.omissions), set(common.truncated))
+            try:
+                with anyio.fail_after(upstream.entry.list_timeout / 1000):
+                    items = await read_list(session, TOOLS, offer)
+            except (UpstreamError, IsThisServerError, TimeoutError) as error:
+                if isinstance(error, UpstreamError) and not session.era.announces("tools"):
+                    return {}
+                raise ToolError(
+                    ToolErrorType.UPSTREAM_UNAVAILABLE,
+                    f"The server {upstream.alias} did not list its tools on this client's own connection, so the call "
+                    "was not sent. Try the call again later, or continue without it.",
+                ) from None
+            listed = {item["name"]: item for item in common.items(TOOLS)}
+            is_other_era = session.era.is_modern != (upstream.era is not None and upstream.era.is_modern)
+            tools = {item["name"]: item for item in items}
+            for name in tools.keys() & listed.keys():
+                if _is_same(tools[name], listed[name], is_other_era=is_other_era):
+                    tools[name] = listed[name]
+            slot.tools, slot.tools_basis = tools, basis
+            return tools
+
     def find_open(self, serial: int) -> UpstreamSession | None:
         """Return the session with this serial number and mark it as in use; `None` if it is closed."""
         for slot in self._slots.values():
@@ -140,7 +181,7 @@ class ClientSessions:
             era_choice,
             exchange.capabilities,
             self.audience.question_seconds,
-            upstream.list_changed,
+            lambda kind, is_announced: upstream.list_changed(kind, True) if is_announced else None,
             partial(upstream.resource_updated, session_key=key),  # updates go only to this client
             client=exchange.outside_request(),
             observer=observer_of and observer_of(upstream.alias, entry),
@@ -230,6 +271,8 @@ class ClientSessions:
 
             group.start_soon(end_with, session.lost)
             group.start_soon(end_with, slot.closing)
+            if session.era.is_modern:
+                group.start_soon(ChangeStream(session).run)
             while True:
                 remaining_seconds = slot.last_used + self.idle_seconds - anyio.current_time()
                 await anyio.sleep(max(remaining_seconds, self.idle_seconds / 10))
@@ -254,6 +297,15 @@ class ClientSessions:
         is_shared = self.audience.is_one or self.upstream.entry.isolation == "shared"
         sessions = (None if slot is None else slot.session, self.upstream.session if is_shared else None)
         return [session for session in sessions if session is not None]
+
+
+def _is_same(tool: Json, listed_tool: Json, *, is_other_era: bool) -> bool:
+    """Return whether two sessions list the same tool. In another era, it may lack an output schema."""
+    if tool == listed_tool or not is_other_era:
+        return tool == listed_tool
+    from server.protocol.item_schemas import for_handshake  # noqa: PLC0415 - imported with the first list
+
+    return for_handshake(tool) == for_handshake(listed_tool)
 
 
 def key_of(exchange: Exchange) -> SessionKey:
