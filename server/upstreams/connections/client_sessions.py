@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING, ClassVar
@@ -20,6 +21,8 @@ from anyio.abc import TaskGroup
 from server.clients.client_request import Exchange
 from server.protocol.json_rpc import Json
 from server.upstreams.connections.connection import (
+    LONGEST_SETTLE_SECONDS,
+    SETTLE_SECONDS,
     Audience,
     LoginNeededError,
     SessionKey,
@@ -31,7 +34,7 @@ from server.upstreams.session.list_reader import TOOLS, IsThisServerError, Offer
 from server.upstreams.session.protocol_era import EraChoice
 from server.upstreams.session.upstream_questions import SessionOptions
 from server.upstreams.session.upstream_session import ChangeStream, UpstreamSession, open_session
-from server.upstreams.wire.json_rpc_channel import UpstreamError
+from server.upstreams.wire.json_rpc_channel import RelayError, UpstreamError
 from server.upstreams.wire.upstream_transports import Transport, transports_to
 from tools.contract.tool_errors import ToolError, ToolErrorType
 
@@ -51,6 +54,7 @@ class _SessionSlot:
     last_used: float = 0.0
     reading: anyio.Lock = field(default_factory=anyio.Lock)  # held while the tools of the session are read
     tools: Mapping[str, Json] = field(default_factory=dict[str, Json])  # by name; shares objects with the common list
+    tools_changed: anyio.Event = field(default_factory=anyio.Event)  # set when the session announces other tools
     tools_basis: tuple[int, list[Json]] | None = None  # the session's changes and the common list when they were read
 
 
@@ -123,9 +127,13 @@ class ClientSessions:
         They are read before the first call, and again once the session or the common list has changed. Raises
         `ToolError` if the upstream does not list them, and otherwise a `RelayError`.
         """
-        upstream, slot = self.upstream, self._slots.get(key_of(exchange))
-        if slot is None or slot.session is not session:
-            return {}
+        slot = self._slots.get(key_of(exchange))
+        return {} if slot is None or slot.session is not session else await self._read_tools(slot, session)
+
+    async def _read_tools(
+        self, slot: _SessionSlot, session: UpstreamSession, *, is_announced: bool = False
+    ) -> Mapping[str, Json]:
+        upstream = self.upstream
         async with slot.reading:
             basis = session.tool_changes, upstream.offer.items(TOOLS)
             if slot.tools_basis == basis:
@@ -150,7 +158,29 @@ class ClientSessions:
                 if _is_same(tools[name], listed[name], is_other_era=is_other_era):
                     tools[name] = listed[name]
             slot.tools, slot.tools_basis = tools, basis
+            if tools.keys() != listed.keys() or any(tools[name] is not listed[name] for name in tools):
+                self._renew_common_list(session, is_announced=is_announced)
             return tools
+
+    def _renew_common_list(self, session: UpstreamSession, *, is_announced: bool) -> None:
+        """Have the listing process replaced, unless it is in use, if a newer process of the program lists other tools.
+
+        `is_announced` means that the process of this session has just announced its tools.
+        """
+        listing_session, transport = self.upstream.live_session, self.upstream.transport
+        if listing_session is None or transport is None or transport.name != "stdio":
+            return
+        if (is_announced or session.serial > listing_session.serial) and self._is_unused(listing_session):
+            self.upstream.renew()
+
+    async def _follow_changes(self, slot: _SessionSlot, session: UpstreamSession) -> None:
+        while True:
+            await slot.tools_changed.wait()
+            await anyio.sleep(SETTLE_SECONDS)
+            slot.tools_changed = anyio.Event()
+            with suppress(ToolError, RelayError):  # the next call reports the error
+                await self._read_tools(slot, session, is_announced=True)
+            await anyio.sleep(LONGEST_SETTLE_SECONDS)  # a server may announce changes all the time
 
     def find_open(self, serial: int) -> UpstreamSession | None:
         """Return the session with this serial number and mark it as in use; `None` if it is closed."""
@@ -181,7 +211,7 @@ class ClientSessions:
             era_choice,
             exchange.capabilities,
             self.audience.question_seconds,
-            lambda kind, is_announced: upstream.list_changed(kind, True) if is_announced else None,
+            partial(self._list_changed, slot),
             partial(upstream.resource_updated, session_key=key),  # updates go only to this client
             client=exchange.outside_request(),
             observer=observer_of and observer_of(upstream.alias, entry),
@@ -192,6 +222,12 @@ class ClientSessions:
         )
         exchange.at_end(slot.closing.set)
         return slot
+
+    def _list_changed(self, slot: _SessionSlot, kind: str, is_announced: bool) -> None:
+        if is_announced:
+            self.upstream.list_changed(kind, True)
+            if kind == TOOLS.capability:
+                slot.tools_changed.set()
 
     def _make_room(self, client_key: str, share: int) -> bool:
         """Close the most dispensable session to make room for this client. Returns whether a session was closed.
@@ -271,6 +307,7 @@ class ClientSessions:
 
             group.start_soon(end_with, session.lost)
             group.start_soon(end_with, slot.closing)
+            group.start_soon(self._follow_changes, slot, session)
             if session.era.is_modern:
                 group.start_soon(ChangeStream(session).run)
             while True:

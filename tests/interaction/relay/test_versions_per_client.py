@@ -24,6 +24,7 @@ from tests.interaction.relay.clients import (
 from tests.interaction.relay.eras import by_eras, by_eras_each_way
 from tests.interaction.relay.network import TOKENS, Network, network
 from tests.interaction.relay.test_lock import write_lock
+from tests.waiting import pause, until
 
 pytestmark = pytest.mark.anyio
 
@@ -160,3 +161,46 @@ async def test_a_clients_own_process_lists_its_tools_once_for_all_calls(
             assert text_or_json(await ada.call("up__refund")) == "from up"
         methods = (tmp_path / "methods").read_text().split()
     assert (methods.count("tools/list"), methods.count("tools/call")) == (2, 3), "one list for all, one for this client"
+
+
+@pytest.mark.requirement("proxy.versions")
+@by_eras
+async def test_the_common_list_gets_what_a_newer_process_lists_and_stays_available(
+    client_era: str, upstream_era: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.WARNING, "server.upstreams")
+    program, person = Program(tmp_path, upstream_era), Person()
+    async with (
+        network(tmp_path, {"up": program.entry}, settings=YOLO) as server,
+        connect(server, client_era, "ada", person) as ada,
+        connect(server, client_era, "bob", person) as bob,
+    ):
+        await ada.call("up__refund")
+        program.offer(NEW, {**OLD, "name": "added"})
+        await bob.call("up__refund")
+        while "up__added" not in (tools := await ada.items_by_name("tools")):
+            await pause()
+        assert tools["up__refund"]["description"] == NEW["description"]
+        assert text_or_json(await bob.call("up__added")) == "from up"
+        assert text_or_json(await ada.call("up__refund")) == "from up"
+        assert len(person.messages) == 1, "the process of the first client still has the old version"
+    assert "is not available" not in caplog.text
+
+
+@pytest.mark.requirement("proxy.versions")
+@by_eras
+async def test_a_program_whose_tools_depend_on_its_process_is_not_started_again_for_each_client(
+    client_era: str, upstream_era: str, tmp_path: Path
+) -> None:
+    program, person = Program(tmp_path, upstream_era), Person()
+    async with network(tmp_path, {"up": program.entry}, settings=YOLO) as server:
+        await server.app.registry.discover_all_tools()
+        upstream = server.app.pool.by_alias["up"]
+        for number in range(4):
+            program.offer({**OLD, "description": f"Version {number}."})
+            async with connect(server, client_era, "ada", person) as ada:
+                await ada.call("up__refund")
+            await until(lambda: upstream.live_session is not None)
+        methods = (tmp_path / "methods").read_text().split()
+    starts = methods.count("initialize") if upstream_era == "handshake" else methods.count("subscriptions/listen")
+    assert starts <= 6, "one listing process, four of clients, and one new listing process"
