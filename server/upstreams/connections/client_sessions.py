@@ -34,7 +34,7 @@ from server.upstreams.session.list_reader import TOOLS, IsThisServerError, Offer
 from server.upstreams.session.protocol_era import EraChoice
 from server.upstreams.session.upstream_questions import SessionOptions
 from server.upstreams.session.upstream_session import ChangeStream, UpstreamSession, open_session
-from server.upstreams.wire.json_rpc_channel import RelayError, UpstreamError
+from server.upstreams.wire.json_rpc_channel import ConnectionLostError, RelayError, UpstreamError
 from server.upstreams.wire.upstream_transports import Transport, transports_to
 from tools.contract.tool_errors import ToolError, ToolErrorType
 
@@ -94,6 +94,9 @@ class ClientSessions:
             if listing_session is None:
                 raise upstream.unavailable()
             if is_shared:
+                # It may keep state of clients that nobody can tell apart.
+                wanted_until = anyio.current_time() + self.idle_seconds
+                listing_session.wanted_until = max(listing_session.wanted_until, wanted_until)
                 return listing_session
             entry, transport = upstream.entry, upstream.transport
             uses_handshake = entry.protocol == "auto" and not exchange.is_modern and self._may_use_handshake
@@ -128,7 +131,12 @@ class ClientSessions:
         `ToolError` if the upstream does not list them, and otherwise a `RelayError`.
         """
         slot = self._slots.get(key_of(exchange))
-        return {} if slot is None or slot.session is not session else await self._read_tools(slot, session)
+        if slot is not None and slot.session is session:
+            is_current = slot.tools_basis == (session.tool_changes, self.upstream.offer.items(TOOLS))
+            return slot.tools if is_current else await self._read_tools(slot, session)
+        if session is not self.upstream.session:
+            raise ConnectionLostError  # nobody knows what a session lists that is just being closed
+        return {}
 
     async def _read_tools(
         self, slot: _SessionSlot, session: UpstreamSession, *, is_announced: bool = False
@@ -337,12 +345,18 @@ class ClientSessions:
 
 
 def _is_same(tool: Json, listed_tool: Json, *, is_other_era: bool) -> bool:
-    """Return whether two sessions list the same tool. In another era, it may lack an output schema."""
-    if tool == listed_tool or not is_other_era:
-        return tool == listed_tool
-    from server.protocol.item_schemas import for_handshake  # noqa: PLC0415 - imported with the first list
+    """Return whether two sessions list the same tool. In another era, it may lack an output schema.
 
-    return for_handshake(tool) == for_handshake(listed_tool)
+    `_meta` does not count: nobody is asked about it, and it may contain the id of a process.
+    """
+    if tool == listed_tool:
+        return True
+    tool, listed_tool = ({**version, "_meta": None} for version in (tool, listed_tool))
+    if is_other_era:
+        from server.protocol.item_schemas import for_handshake  # noqa: PLC0415 - imported with the first list
+
+        tool, listed_tool = for_handshake(tool), for_handshake(listed_tool)
+    return tool == listed_tool
 
 
 def key_of(exchange: Exchange) -> SessionKey:

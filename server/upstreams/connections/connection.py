@@ -411,6 +411,8 @@ class Upstream:
                 state, reason = failure_of(NeedsAuthenticationError(refusal))
             elif not is_established:
                 reason = "it did not connect in time"
+            elif self._is_renewed:
+                reason = "it was started again, because a newer process lists other tools"
         except Exception as error:  # noqa: BLE001 - the task boundary: one bad upstream never takes others down
             state, reason = failure_of(error)
             status.challenge = challenge_of(error)

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import json
 import logging
+import sys
 from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 
 import pytest
 
 from server.settings.settings_files import LOCK_NAME
+from tests.fork_server import forked
+from tests.harness import server_arguments, write_config
 from tests.interaction.relay.changing import Person
 from tests.interaction.relay.clients import (
     Json,
@@ -204,3 +207,27 @@ async def test_a_program_whose_tools_depend_on_its_process_is_not_started_again_
         methods = (tmp_path / "methods").read_text().split()
     starts = methods.count("initialize") if upstream_era == "handshake" else methods.count("subscriptions/listen")
     assert starts <= 6, "one listing process, four of clients, and one new listing process"
+
+
+@pytest.mark.requirement("proxy.versions")
+@by_eras
+async def test_tools_that_differ_only_in_the_era_or_in_the_id_of_their_process_are_the_same(
+    client_era: str, upstream_era: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO, "server.upstreams")
+    program, person, inner = Program(tmp_path, upstream_era), Person(), tmp_path / "inner"
+    program.offer({**OLD, "outputSchema": {"type": "array"}})
+    inner.mkdir()
+    config = write_config(inner, {"tools": {"builtIn": False}, "mcpServers": {"up": program.entry}})
+    entry = {"command": sys.executable, "args": forked(server_arguments(None, config)), "trust": True}
+    async with (
+        network(tmp_path, {"up": entry}, settings=YOLO) as server,
+        connect(server, client_era, "ada", person) as ada,
+    ):
+        await server.app.registry.discover_all_tools()
+        while not server.app.registry.find("up__up__refund"):
+            await pause()
+        assert (await ada.call("up__up__refund"))["content"] == [{"type": "text", "text": "from up"}]
+        assert person.messages == []
+    assert "another version" not in caplog.text
+    assert "started again" not in caplog.text
