@@ -179,7 +179,7 @@ class ClientSessions:
         if listing_session is None or transport is None or transport.name != "stdio":
             return
         if (is_announced or session.serial > listing_session.serial) and self._is_unused(listing_session):
-            self.upstream.renew()
+            self.upstream.renew(is_announced=is_announced)
 
     async def _follow_changes(self, slot: _SessionSlot, session: UpstreamSession) -> None:
         while True:

@@ -65,7 +65,8 @@ CRASH_SECONDS = 10.0  # a connection that is lost this soon after the attempt to
 MAX_CRASHES = 3  # after this many crashes in a row, the pauses get longer and longer
 MAX_WARNINGS = 20  # maximum number of warnings per upstream until a connection lasts longer than `CRASH_SECONDS`
 
-FIRST_RENEWAL_SECONDS = 60.0  # minimum pause between the first two restarts for newer lists; doubles each time
+# Initial and maximum pause between restarts for newer lists; doubles each time
+FIRST_RENEWAL_SECONDS, LAST_RENEWAL_SECONDS = 60.0, 3_600.0
 
 MAX_LIST_AGE_SECONDS = 60.0  # the maximum age of a list, if the upstream does not announce changes
 NEW_SESSION_LIST_AGE_SECONDS = 5.0  # the maximum age of a list when a client gets a new session
@@ -632,7 +633,7 @@ class Upstream:
         """Return the error that asks for the login used for listing; `None` if this upstream has no logins."""
         return None if self.login is None else LoginNeededError(self.login)
 
-    def renew(self) -> None:
+    def renew(self, *, is_announced: bool) -> None:
         """Start the program that lists for all clients again, because a newer process of it lists other tools.
 
         The tools may depend on the client instead, so this happens less and less often.
@@ -640,11 +641,13 @@ class Upstream:
         session = self.live_session
         if session is not None and anyio.current_time() >= self._no_renewal_before:
             self._no_renewal_before = anyio.current_time() + self._renewal_pause
-            self._renewal_pause *= 2
+            self._renewal_pause = min(self._renewal_pause * 2, LAST_RENEWAL_SECONDS)
             self.log.info("upstream %s is started again, because a newer process lists other tools", self.alias)
             self._is_renewed = session.is_forgotten = True
             session.lost.set()
             self.retry_now()
+            if is_announced:  # the announcement may be lost with the session
+                self.list_changed(TOOLS.capability, True)
 
     async def begin_session(self) -> None:
         """Replace the listing session if the server, which has just lost another session, has lost it too."""
