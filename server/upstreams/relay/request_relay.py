@@ -287,7 +287,9 @@ class Relay:
 
     async def _own_tools(self, upstream: Upstream, session: UpstreamSession, exchange: Exchange) -> Mapping[str, Json]:
         sessions = self.pool.sessions.get(upstream)
-        return {} if sessions is None else await sessions.tools_of(exchange, session)
+        if sessions is None:
+            raise upstream.unavailable()
+        return await sessions.tools_of(exchange, session)
 
     async def forward(self, upstream: Upstream, method: str, upstream_params: Json, exchange: Exchange) -> Json:
         """Relay a request and return its result, with published URIs. Raises `MCPError` if the request failed.

@@ -24,7 +24,7 @@ from tests.interaction.relay.clients import (
     stdio_entry,
     text_or_json,
 )
-from tests.interaction.relay.eras import by_eras, by_eras_each_way
+from tests.interaction.relay.eras import by_era, by_eras, by_eras_each_way
 from tests.interaction.relay.network import TOKENS, Network, network
 from tests.interaction.relay.test_lock import write_lock
 from tests.waiting import pause, until
@@ -188,6 +188,26 @@ async def test_the_common_list_gets_what_a_newer_process_lists_and_stays_availab
         assert text_or_json(await ada.call("up__refund")) == "from up"
         assert len(person.messages) == 1, "the process of the first client still has the old version"
     assert "is not available" not in caplog.text
+
+
+@pytest.mark.requirement("proxy.versions")
+@by_era
+async def test_a_tool_that_a_clients_own_process_announces_is_listed_and_can_be_called(
+    era: str, tmp_path: Path
+) -> None:
+    program, person = Program(tmp_path, "handshake"), Person()
+    program.offer(OLD, announces=[])
+    async with (
+        network(tmp_path, {"up": program.entry}, settings=YOLO) as server,
+        connect(server, era, "ada", person) as ada,
+    ):
+        await ada.call("up__refund")
+        program.offer(OLD, {**OLD, "name": "added"}, announces=[])
+        await ada.call("up__refund")
+        while "up__added" not in await ada.items_by_name("tools"):
+            await pause()
+        assert text_or_json(await ada.call("up__added")) == "from up"
+    assert person.messages == []
 
 
 @pytest.mark.requirement("proxy.versions")
