@@ -625,7 +625,8 @@ PROXY_ROWS = (
             for label in ("first answer", "first list", "call, p50")
         ),
         {kind: _bad_upstreams(kind) for kind in (OURS, FASTMCP)},
-        f"the first list of coretools-mcp waits at most 1.5 s; `none` means no answer within {HUNG_SECONDS:g} s",
+        "here the first list of coretools-mcp waits at most 1.5 s (`proxy.firstListWait`); "
+        f"`none` means no answer within {HUNG_SECONDS:g} s",
         most_rounds=2,
     ),
     Row(

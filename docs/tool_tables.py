@@ -30,8 +30,8 @@ stable code and says what to do. Structured results are always complete. Their s
 tool list, they would cost every client tokens.
 
 `task` is offered if the settings define `agents`, `web_search` if there is a provider, `lsp` if there is a language
-server, and `skill` if there is a [skill](skills-and-code.md#skills). `ask_user_question` and `enter_plan_mode` are for
-clients that show forms. `--profile core` offers only files, search and commands.
+server, and `skill` if there is a [skill](skills-and-code.md#skills). `ask_user_question` is for clients that show
+forms, `enter_plan_mode` for clients whose user can be asked. `--profile core` offers only files, search and commands.
 """
 
 
@@ -96,7 +96,7 @@ def _annotations(tool: BaseTool[Any]) -> str:
     parts = [
         "Read-only" if behaviour.read_only else "Changes something",
         *(["may destroy data"] if behaviour.destructive else []),
-        *(["repeating a call changes nothing more"] if behaviour.idempotent and not behaviour.read_only else []),
+        *(["changes nothing more if repeated"] if behaviour.idempotent and not behaviour.read_only else []),
         *(["reaches beyond this machine"] if behaviour.open_world else []),
     ]
     return f"{', '.join(parts)}."

@@ -61,7 +61,7 @@ class AuditLog:
         for root in roots:
             if path.startswith(os.path.join(real_path(root), "")):
                 logger.warning(
-                    "log.audit is in the workspace folder %s, where any tool that writes can change or remove it; "
+                    "log.audit is in the workspace folder %s, where a call can change or remove it if a person agrees; "
                     "choose a file outside all workspace folders",
                     root,
                 )

@@ -46,7 +46,7 @@ class LogHistory:
     def add(self, source: str, line: str) -> None:
         """Add a line about the upstream with the alias `source`, or about no upstream if `source` is empty."""
         if len(line) > HISTORY_CHARS:
-            # Secrets are removed when the history is shown, but half a secret might not be recognised then.
+            # Secrets are removed when the history is shown, but a truncated secret might not be recognised then.
             from tools.text.secrets import redact  # noqa: PLC0415 - needed only for long lines
 
             line = redact(line[: 2 * HISTORY_CHARS])[:HISTORY_CHARS]
@@ -55,7 +55,7 @@ class LogHistory:
             self._lines[source].append((self.count, line))
 
     def since(self, number: int, alias: str | None) -> tuple[int, list[str]]:
-        """Return the number of the last line, and the lines after line `number`, all or those about one upstream."""
+        """Return the number of the last line, and the lines after line `number`: those about one upstream, or all."""
         with self._lock:
             sources = self._lines.values() if alias is None else [self._lines.get(alias, deque[tuple[int, str]]())]
             entries = sorted(entry for lines in sources for entry in lines if entry[0] > number)
@@ -65,7 +65,7 @@ class LogHistory:
 HISTORY = LogHistory()
 _MAY_WRITE = threading.Event()  # cleared while the log is held
 _MAY_WRITE.set()
-_WRITING = threading.Lock()  # held while a record is written, and while the log is held
+_WRITING = threading.Lock()  # locked while a record is written, and while the log is held
 
 
 class _QueueHandler(logging.Handler):

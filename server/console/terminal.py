@@ -301,7 +301,10 @@ async def says_yes(question: str) -> bool:
 
 
 def is_consent(schema: Mapping[str, Any]) -> bool:
-    """Return whether a form asks for consent to a call. A form of an upstream may have a field of the same name."""
+    """Return whether a form asks for consent to a call.
+
+    The options of its `decision` field are checked too, because an upstream's form may also have a field of that name.
+    """
     fields = schema.get("properties", {})
     values = set(dict(_choices(fields[DECISION]))) if DECISION in fields else set[str]()
     return {Decision.ONCE.value, Decision.DENY.value} <= values <= {decision.value for decision in Decision}

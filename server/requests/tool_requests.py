@@ -118,7 +118,8 @@ class ToolRequests:
         plans = client.state.approval_mode is ApprovalMode.PLAN and not client.state.is_anonymous
         may_plan = not (plans or client.state.is_anonymous) and self.consent.can_ask(ctx)
         shows_forms, uses_search, rights = self.consent.shows_forms(ctx), self.search.is_on(ctx), rights_of(ctx)
-        skills_text = "" if is_from_proxy else describe_skills(await self.known_skills(client, ctx))
+        skills = Skills() if is_from_proxy else await self.known_skills(client, ctx)
+        skills_text = describe_skills(skills, has_search=uses_search)
         cache_key = plans, may_plan, shows_forms, uses_search, ctx.connection.is_modern, skills_text, rights
         if not is_from_proxy and (listing := self.listings.get(cache_key)) is not None:
             return listing

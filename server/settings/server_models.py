@@ -336,7 +336,9 @@ class IssuerSettings(Section):
     ] = ("RS256", "PS256", "ES256", "EdDSA")
     """The signature algorithms that are accepted for tokens."""
     scopes: tuple[str, ...] = ()
-    """The scopes that clients should request, as the issuer spells them; empty means read, write, run, upstream:*."""
+    """The scopes that clients should request, as the issuer spells them; empty means read, write, run, upstream:*, each
+    with scopePrefix in front.
+    """
     required_scopes: tuple[str, ...] = ()
     """Scopes that every token must have."""
     default_scopes: tuple[str, ...] = ()

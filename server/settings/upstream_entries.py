@@ -156,7 +156,7 @@ def _warn_of_likely_mistakes(
 ) -> None:
     for key in ("timeout", "connect_timeout", "list_timeout"):
         if (duration := getattr(entry, key)) < LIKELY_SECONDS:
-            key_path, description = (*path, wire_name(key)), f"{duration} ms, but other clients use seconds"
+            key_path, description = (*path, wire_name(key)), f"{duration} ms, but some clients use seconds"
             message = f"{dotted(key_path)} is {description}; for {duration} s write {duration}000."
             diagnostics.warn(source_of(key_path), message)
     transports = {"command": entry.command, "url": entry.url, "httpUrl": entry.http_url}

@@ -23,7 +23,7 @@ from tools.machine.threads import THREADS
 
 T = TypeVar("T")
 
-BUSY_SECONDS = 1.0  # maximum wait for another process's lock
+BUSY_SECONDS = 1.0  # maximum wait for other requests of this process, and for another process's lock
 POLL_SECONDS = 0.5  # interval between polls for messages
 MESSAGE_SECONDS = 60.0  # how long a message is kept for slow readers
 SWEEP_SECONDS = 60.0  # interval between removals of expired keys
@@ -43,6 +43,7 @@ _REASONS = {
     sqlite3.SQLITE_READONLY: "its file or folder is not writable",
     sqlite3.SQLITE_CANTOPEN: "its file cannot be opened or created: the folder must exist and be writable",
     sqlite3.SQLITE_FULL: "the disk is full",
+    sqlite3.SQLITE_IOERR: "its disk has failed",
     sqlite3.SQLITE_CORRUPT: "its file is damaged: move it away, and a new file will be created",
     sqlite3.SQLITE_NOTADB: "its file is not an SQLite database: move it away, and a new file will be created",
 }
@@ -138,7 +139,7 @@ class SqliteStore:
             outcome = await THREADS.run(partial(self._run_blocking, work, writes))
         except sqlite3.Error as error:
             code = getattr(error, "sqlite_errorcode", 0) & 0xFF  # keep only the primary result code
-            raise self._available.report_failure(_REASONS.get(code, "its disk has failed")) from None
+            raise self._available.report_failure(_REASONS.get(code, "SQLite cannot use its file")) from None
         except OSError as error:
             raise self._available.report_failure(f"its file cannot be used ({error.strerror})") from None
         except ExhaustedError as error:

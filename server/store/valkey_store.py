@@ -94,7 +94,7 @@ class ValkeyStore:
 
     async def start(self) -> None:
         with suppress(StoreUnavailableError):
-            await self._take("", 1.0, "")  # an empty generation never matches, so this only fetches the current one
+            await self._take("", 1.0, "")  # an empty generation never matches, so nothing is taken
 
     async def take_once(self, key: str, seconds: float, generation: str) -> bool:
         return await self._take(f"{_PREFIX}{key}", seconds, generation) == "taken"
@@ -178,7 +178,8 @@ class ValkeyStore:
             with anyio.fail_after(COMMAND_SECONDS):
                 return await command
         except (exceptions.AuthenticationError, exceptions.AuthorizationError, exceptions.NoPermissionError):
-            raise self._available.report_failure("it rejects the user name or the password (store.password)") from None
+            reason = "it rejects the user name or the password (store.password), or the user lacks a permission"
+            raise self._available.report_failure(reason) from None
         except (TimeoutError, exceptions.TimeoutError):
             await self._disconnect_idle()
             raise self._available.report_failure(_NO_REPLY) from None

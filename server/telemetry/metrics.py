@@ -37,7 +37,7 @@ METRICS: Mapping[str, tuple[str, Labels, str]] = {
     "coretools_mcp_requests_total": ("counter", ("method", "outcome"), "Answered requests from clients."),
     "coretools_mcp_request_duration_seconds": ("histogram", ("method",), "Duration of clients' requests."),
     "coretools_mcp_tool_calls_total": ("counter", ("tool", "outcome"), "Tool calls."),
-    "coretools_mcp_refusals_total": ("counter", ("code",), "Failed requests, by the error code sent to the client."),
+    "coretools_mcp_refusals_total": ("counter", ("code",), "Failed and cancelled requests, by error code or cause."),
     "coretools_mcp_http_refusals_total": ("counter", ("status",), "HTTP requests that were refused, by status."),
     "coretools_mcp_questions_total": ("counter", ("event",), "Questions to people, asked and answered."),
     "coretools_mcp_questions_open": ("gauge", (), "Requests waiting for a person's answer."),
@@ -80,7 +80,7 @@ class Operation:
     """One request, from a client to this server or from this server to an upstream."""
 
     method: str
-    tool: str = ""  # the called tool, if it exists
+    tool: str = ""  # the called tool; `OTHER` if a client calls one that does not exist
     prompt: str = ""
     version: str = ""  # the protocol revision
     error: str = ""  # the cause of a failure, as a JSON-RPC error code or a word; empty on success

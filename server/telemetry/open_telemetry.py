@@ -110,7 +110,7 @@ def telemetry_of_environment() -> Telemetry | None:
         )
         return None
     except Exception:  # noqa: BLE001 - whatever the variables contain, the server must start
-        logger.warning("OTEL_* variables have values that OpenTelemetry rejects, so nothing is traced or measured")
+        logger.warning("OTEL_* variables have values that OpenTelemetry rejects, so no traces or metrics are sent")
         return None
 
     # If traces are off, no spans are created: a span that is never sent costs as much as any other, and would be a
@@ -183,7 +183,7 @@ class Telemetry:
     def begin_client_span(self, operation: Operation, params: Json, upstream: UpstreamInfo) -> tuple[Json, Span]:
         """Begin a span. Returns the parameters, with its trace context instead of the caller's, and the span."""
         cause = contexts.get_value(_OPERATION)
-        # A request that outlives the request that caused it gets its own trace.
+        # A request that begins after the request that caused it has ended gets its own trace.
         is_over = isinstance(cause, Operation) and cause.is_done
         context = Context() if is_over else contexts.get_current()
         attributes = _attributes(operation) | _address_of(upstream)

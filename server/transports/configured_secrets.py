@@ -1,8 +1,8 @@
-"""Secrets that the settings refer to but never contain: client tokens, replica keys, and the store's password.
+"""Secrets that the settings refer to but never contain: tokens, keys, the store's password, the introspection secret.
 
-The server keeps only digests of tokens, so it cannot reveal a token. Each token has a name, which identifies the
-principal. A client's state (answers, jobs, files read, open questions) belongs to that name. The `issuer` module checks
-tokens from an authorization server.
+`Tokens` keeps only digests, so it cannot reveal a token. Each token has a name, which identifies the principal. A
+client's state (answers, jobs, files read, open questions) belongs to that name. The `issuer` module checks tokens from
+an authorization server.
 """
 
 from __future__ import annotations
@@ -160,6 +160,6 @@ def _problems_of(place: str, token: str) -> list[str]:
     if len(token) < LEAST_CHARACTERS:
         return [f"{place} is too short for a token: it needs at least {LEAST_CHARACTERS} characters; {MAKE_ONE}."]
     if not _TOKEN.fullmatch(token):
-        expected = "it must be one line of letters, digits and -._~+/, and nothing else"
+        expected = "it must be one line of letters, digits and -._~+/, optionally with = at the end"
         return [f"{place} is not a token: {expected}; {MAKE_ONE}."]
     return []

@@ -143,7 +143,7 @@ class Dispatcher:
         self.takes_batches = False  # whether the client's revision has batches
         self.may_ask = True  # whether the client's revision allows requests to the client
         self._outgoing = outgoing
-        self._is_bounded = is_bounded  # false if the transport itself limits the work in progress
+        self._is_bounded = is_bounded  # false if other limits apply to the work in progress
         self.on_resume = on_resume  # called when reading may continue
         self.unanswered: dict[RequestId, Incoming] = {}  # unanswered requests, keyed by comparable id
         self._held: deque[tuple[Message, Incoming]] = deque()  # waiting for the response to an inline request
@@ -233,7 +233,7 @@ class Dispatcher:
             future.set_exception(MCPError(INVALID_REQUEST, "The client's answer is not a JSON-RPC response."))
 
     def start_waiting(self) -> None:
-        """Start queued requests, as far as the limits allow, after a request is done or responses have been read."""
+        """Start waiting requests, as far as the limits allow."""
         while self.waiting and self._may_start(next(iter(self.waiting)).size):
             incoming, _ = self.waiting.popitem(last=False)
             self._waiting_bytes -= LINE_BYTES + incoming.size
@@ -303,7 +303,7 @@ class Dispatcher:
     async def request(self, method: str, params: Json | None, outgoing: Outgoing | None = None) -> Json:
         """Send the client a request, by default outside of the client's own requests, and return the result.
 
-        Raises `MCPError` if the response is an error, or the client is gone.
+        Raises `MCPError` if the response is an error, or if the client is gone or cannot receive requests.
         """
         outgoing = outgoing or self._outgoing
         if not self.may_ask:

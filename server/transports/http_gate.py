@@ -50,7 +50,7 @@ class HttpGate:
             headers.setdefault(name, []).append(value.decode("latin-1"))
         if b"content-length" in headers and b"transfer-encoding" in headers:
             # A reverse proxy may disagree about where this request ends (RFC 9112, 6.1).
-            message = "A request must have either Content-Length or Transfer-Encoding, not both."
+            message = "A request must not have both Content-Length and Transfer-Encoding."
             await refuse(HTTPStatus.BAD_REQUEST, message, send, {"connection": "close"})
             return
         # This protects against DNS rebinding, in which the host name of a foreign page resolves to this server.

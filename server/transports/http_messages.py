@@ -21,7 +21,7 @@ from tools.machine.threads import THREADS
 OPEN_REQUEST = "coretools-mcp.open-request"  # ASGI scope key of the cancel scope that a request runs in
 LARGE_BYTES = 256 << 10  # a longer body is parsed in a thread
 ROOT_PATH = "coretools-mcp.root-path"  # ASGI scope key of the path under which a proxy publishes this server
-SERVER_ENDS = "The server is shutting down, so this request was cancelled without a response."
+SERVER_ENDS = "The server is shutting down, so this request was cancelled."
 UNWATCHED_SECONDS = 0.02  # how long a request runs before this server starts to watch for a disconnection
 KEPT_BYTES = 256 << 10  # maximum size of the sent events that are kept in case the client resumes the stream
 REQUEST_CANCELLED = -32800  # the official SDKs' error code for a request that a handshake-era client cancelled

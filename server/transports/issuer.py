@@ -312,7 +312,7 @@ class Issuer:
 
     def _unavailable(self) -> TokenRefusedError:
         return TokenRefusedError(
-            f"{self.settings.issuer}, which must check the token, does not answer. Try again.", 503, ""
+            f"{self.settings.issuer}, which is needed to check the token, does not answer. Try again.", 503, ""
         )
 
     def _insufficient_scope(self, sentence: str) -> TokenRefusedError:
@@ -337,7 +337,9 @@ class Issuer:
             words = value.split() if isinstance(value, str) else as_list(value)
             token_scopes.update(word for word in words if isinstance(word, str))
         if missing := [scope for scope in settings.required_scopes if scope not in token_scopes]:
-            raise self._insufficient_scope(f"The token lacks the scope {' '.join(missing)}.")
+            raise self._insufficient_scope(
+                f"The token lacks the scope{'s' if missing[1:] else ''} {' '.join(missing)}."
+            )
         unprefixed = {
             scope.removeprefix(settings.scope_prefix)
             for scope in token_scopes
@@ -399,7 +401,8 @@ def read_issuer(settings: IssuerSettings, environment: Mapping[str, str]) -> Iss
     ]
     if unknown_scopes:
         problems.append(
-            f"http.oauth.defaultScopes contains '{' '.join(unknown_scopes)}'; the known scopes are {', '.join(SCOPES)}."
+            f"http.oauth.defaultScopes contains {', '.join(map(repr, unknown_scopes))}; the known scopes are "
+            f"{', '.join(SCOPES)} and {UPSTREAM}ALIAS."
         )
     secret = ""
     if introspection.url:

@@ -34,8 +34,8 @@ from server.transports.http_messages import (
 
 MAX_UNREAD = 64  # number of a session's unread messages at which posted messages must wait
 SESSION_EXPIRED = (
-    "The token of this connection has expired, so the connection is being closed, and this request was cancelled "
-    "without a response. Connect again with a new token."
+    "The token of this connection has expired, so the connection is being closed, and this request was cancelled. "
+    "Connect again with a new token."
 )
 
 

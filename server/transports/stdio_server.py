@@ -1,4 +1,4 @@
-"""MCP over stdio on the event loop, without threads.
+"""MCP over stdio on the event loop, or in threads if the loop cannot poll a descriptor.
 
 The protocol moves to private descriptors. Descriptor 0 reads the null device, and descriptor 1 goes to standard error,
 so that stray output from this process or a child cannot disturb the protocol. After the end of input, pending responses

@@ -89,7 +89,7 @@ closed gets 404 and opens a new session, as the protocol requires. docs/scale.md
 MAX_KEPT = 64
 KEPT_BYTES = 512 << 10
 """The limits on finished streams kept per session, in number and bytes. Streams are kept for clients that lose their
-connection, because a response that was sent has perhaps not arrived.
+connection, because a response that was sent may not have arrived.
 """
 JSON, STREAM = "application/json", "text/event-stream"
 SESSION_HEADER = b"mcp-session-id"
@@ -130,7 +130,7 @@ class HttpSession:
         self.id = uuid.uuid4().hex
         self.owner = owner  # the owner of the token with which the session was opened
         self.principal_name = principal_name  # the key under which `Sessions` counts this session
-        self.requests = 0  # requests in progress and open streams
+        self.requests = 0  # open HTTP requests, including streams
         self.silent_since = time.monotonic()
         self.events = EventStream("0", is_read=False)  # for messages outside of requests
         self.streams: dict[str, EventStream] = {}  # the streams of requests, oldest first

@@ -99,7 +99,7 @@ STATUS: Json = {
 OWN_SCHEMES = frozenset({"file", "memory", "todo", "coretools"})  # the schemes of this server's own resources
 FIRST_SKILLS_SECONDS = 0.5  # time limit for listing the skills of upstreams whose skills have never been requested
 SKILLS_SECONDS = 5.0  # time limit for listing all upstreams' skills
-SILENT_SECONDS = 60.0  # how long a server that exceeded `SKILLS_SECONDS` is sent no `skills/list` request
+SILENT_SECONDS = 60.0  # how long not to send `skills/list` to a server that exceeded `SKILLS_SECONDS`
 MAX_NAMED = 5  # maximum number of servers named in an error
 
 Result = TypeVar("Result")
@@ -558,7 +558,7 @@ class ResourceAndPromptRouter:
         return None if upstream is None else (upstream, origin.name)
 
     def _refuse_denied(self, alias: str, name: str, *kinds: OfferedKind) -> None:
-        """Raise `MCPError` if a denied upstream has this alias, or lists this name without the alias of another."""
+        """Raise `MCPError` if a denied upstream has the alias or lists the name, and no permitted one has the alias."""
         if alias in self.pool.by_alias and alias not in self.denial_reasons:
             return
         for denied_alias, reason in self.denial_reasons.items():

@@ -410,7 +410,7 @@ def test_config_check_and_doctor_warn_of_a_time_that_is_probably_in_seconds(home
     for words in (("config", "check"), ("doctor",)):
         result = run(home, *words)
         output = result.stdout + result.stderr
-        warning = "mcpServers.one.timeout is 60 ms, but other clients use seconds; for 60 s write 60000."
+        warning = "mcpServers.one.timeout is 60 ms, but some clients use seconds; for 60 s write 60000."
         assert warning in output, output
         assert "mcpServers.one.connectTimeout is 30 ms" in output
         assert "listTimeout is" not in output

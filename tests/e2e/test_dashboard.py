@@ -1060,5 +1060,6 @@ async def test_a_blocked_tool_is_shown_and_approved_on_the_dashboard(
         await expect(page.get_by_role("button", name="Approve the current version")).to_have_count(0)
         assert list(parse_lock(lock.read_bytes())["good"]["tools"]) == ["echo"]
         assert (
-            "has added this tool" not in str(await client.list_tools()).partition("good__echo")[2].partition("name=")[0]
+            "offers this tool, but"
+            not in str(await client.list_tools()).partition("good__echo")[2].partition("name=")[0]
         )

@@ -463,8 +463,8 @@ def test_the_probe_succeeds_and_leaves_nothing(started: Runner, tmp_path: Path) 
     ("readable", "writable", "failure"),
     [
         ([], [], "the probe's program cannot be run in it"),
-        (["/"], [], "it does not confine commands as it should: one read a file outside the sandbox"),
-        ([], ["/"], "it does not confine commands as it should: one wrote outside its workspace"),
+        (["/"], [], "it does not confine commands as it should: a test command read a file outside the sandbox"),
+        ([], ["/"], "it does not confine commands as it should: a test command wrote outside its workspace"),
     ],
 )
 async def test_the_probe_notices_rules_that_allow_too_little_or_too_much(

@@ -59,7 +59,7 @@ def test_what_was_read_in_time_is_shown_and_the_rest_is_reported(root: Path, con
     reading = read_file(context, "a.pdf", seconds=3)
     text = text_of(reading)
     assert "--- Page 1 of 9 ---\n\nfirst\n" in text
-    assert "could be read: it would take longer than 3 seconds; request other pages" in text
+    assert "could be read: it would take longer than 3 s; request other pages" in text
     assert reading.truncated
     assert reading.total is None
 
@@ -67,7 +67,7 @@ def test_what_was_read_in_time_is_shown_and_the_rest_is_reported(root: Path, con
 @pytest.mark.requirement("pdf.damage")
 def test_a_first_page_that_takes_too_long_is_a_failure_with_advice(root: Path, context: ToolContext) -> None:
     (root / "a.pdf").write_bytes(SLOW)
-    with pytest.raises(ToolError, match=r"longer than 1 seconds.*other pages") as error_info:
+    with pytest.raises(ToolError, match=r"longer than 1 s.*other pages") as error_info:
         read_file(context, "a.pdf", pages=Pages(2), seconds=1)
     assert error_info.value.code is ToolErrorType.READ_CONTENT_FAILURE
 

@@ -348,6 +348,14 @@ def test_a_host_in_other_letters_is_shown_in_ascii_too(host: str, ascii_host: st
 
 
 @pytest.mark.requirement("display.true_host")
+def test_a_host_that_is_not_a_valid_name_is_described_as_such() -> None:
+    host = "\u0378b.example"
+    assert true_hosts(f"https://{host}/x") == [f"Note: the host {host} in a link is not a valid name."]
+    note = "Note: the link with bank.example leads to an invalid host name."
+    assert true_hosts(f"https://bank.example@{host}/x") == [note]
+
+
+@pytest.mark.requirement("display.true_host")
 @pytest.mark.parametrize(
     "text",
     [

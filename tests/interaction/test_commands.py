@@ -114,7 +114,9 @@ async def test_answers_and_settings_that_could_not_allow_a_network_command_are_n
         text, _ = await run(client, "git clone https://127.0.0.1:9/x")
     assert "sandbox" not in str(person.questions[0].requested_schema)
     assert "sandboxedCommands" not in text
-    assert 'permissions.allow with "Bash(git clone *)", or by --approval-mode yolo' in text
+    assert (
+        'adding "Bash(git clone *)" to permissions.allow, or by starting the server with --approval-mode yolo' in text
+    )
 
 
 @pytest.mark.requirement("commands.rules")

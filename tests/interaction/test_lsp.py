@@ -148,13 +148,26 @@ async def test_a_place_that_is_missing_or_not_there_is_refused_before_anything_i
 
 
 @pytest.mark.requirement("lsp.answers")
+async def test_a_missing_program_is_looked_for_where_the_settings_say(root: Path) -> None:
+    config = settings()
+    for name, command in (("path", "/nowhere/server"), ("name", "no-such-server")):
+        config["lsp"]["servers"][name] = {"command": command, "extensionToLanguage": {f".{name}": name}}
+        (root / f"a.{name}").touch()
+    async with client_of(root, config) as client:
+        answer = text_of(await ask(client, "documentSymbol", filePath="a.path"))
+        assert "no language server for path: /nowhere/server cannot be run." in answer
+        answer = text_of(await ask(client, "documentSymbol", filePath="a.name"))
+        assert "no language server for name: the PATH outside the workspace has no no-such-server." in answer
+
+
+@pytest.mark.requirement("lsp.answers")
 async def test_an_answer_that_is_cut_says_how_to_get_at_the_rest(root: Path) -> None:
     async with client_of(root, settings()) as client:
         write_locations(root, *(location((root / "a.fake").as_uri(), line, 0) for line in range(1_001)))
         (root / "b.fake").write_text("wrong\n" * 101)
         for operation, arguments, last_line in (
             ("goToDefinition", AT, "Not shown: 901 more; raise limit."),
-            ("goToDefinition", {**AT, "limit": 9_999}, "Not shown: 1 more; fix these first."),
+            ("goToDefinition", {**AT, "limit": 9_999}, "Not shown: 1 more; limit is at most 1000."),
             ("workspaceSymbol", {"query": "x", "limit": 1_000}, "Not shown: 1 more; ask about one file or a"),
             ("diagnostics", {"filePath": "b.fake", "limit": 200}, "Not shown: 1 more; fix these first."),
         ):

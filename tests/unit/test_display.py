@@ -7,7 +7,13 @@ from typing import Any
 import pytest
 
 from tools.contract.command_views import CommandView, Engine, Network, ViewKind
-from tools.contract.confirmation import EditConfirmation, ExecConfirmation, McpConfirmation, Question
+from tools.contract.confirmation import (
+    EditConfirmation,
+    ExecConfirmation,
+    InfoConfirmation,
+    McpConfirmation,
+    Question,
+)
 from tools.contract.display import (
     MAX_BLOCK_BYTES,
     MAX_LISTED_PLACES,
@@ -15,6 +21,7 @@ from tools.contract.display import (
     display_block,
     display_object,
     effects_of,
+    question_parts,
     render_question,
     visible,
 )
@@ -151,7 +158,7 @@ def command_question(command: str, **fields: Any) -> str:
         ("ls\u2028rm x", "ls<U+2028>rm x"),
         ("ls \u3164\uffa0\u2800", "ls <U+3164><U+FFA0><U+2800>"),
         ("ls" + " " * 5_000 + "; rm -rf x", "ls <5000 spaces> ; rm -rf x"),
-        ("ls" + "\n" * 3_000 + "rm -rf x", "ls <3000 empty lines> rm -rf x"),
+        ("ls" + "\n" * 3_000 + "rm -rf x", "ls <3000 line breaks> rm -rf x"),
         ("ls" + "\t" * 400 + "; rm -rf x", "ls <400 tabs> ; rm -rf x"),
     ],
     ids=[
@@ -186,6 +193,12 @@ def test_no_whitespace_pushes_the_end_of_a_command_out_of_sight(blank: str) -> N
     assert len(lines) < 40
     assert max(map(len, lines)) < 500
     assert any("; rm -rf x" in line for line in lines)
+
+
+@pytest.mark.requirement("display.question")
+def test_a_single_line_break_in_much_whitespace_is_not_counted_as_lines() -> None:
+    parts = question_parts(InfoConfirmation(title="Look", prompt="a\n" + " " * 2_000 + "b"))
+    assert parts.block == "a <2001 spaces> b"
 
 
 @pytest.mark.requirement("display.question")

@@ -71,6 +71,7 @@ TODO = {"id": "1", "content": "a", "status": "pending"}
         ("web_fetch", {"url": "https://a.example/", "method": "POST"}, "Only GET"),
         ("web_search", {"query": "a", "allowed_domains": ["a.example"]}, "Accepted: query"),
         ("exit_plan_mode", {"plan": "a", "mode": "yolo"}, "Accepted: plan"),
+        ("enter_plan_mode", {"plan": "a"}, "Accepted: nothing."),
     ],
 )
 def test_a_parameter_that_could_limit_a_change_is_refused_with_advice(

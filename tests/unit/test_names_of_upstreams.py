@@ -164,7 +164,7 @@ def test_a_new_name_belongs_to_the_renamed_tool_whatever_else_is_listed(names_li
     names = map_names(NameList("a", names_listed, renamed={"old": "new"}))
     assert published(names) == ({"a__new": ("a", "old")} if "old" in names_listed else {})
     (item,) = names.hidden
-    assert (item.origin, item.holder) == (("a", "new"), "'old' of the same server, which was renamed")
+    assert (item.origin, item.holder) == (("a", "new"), "the renamed 'old' of the same server")
     # While the renamed tool is listed, a call of the new name reaches it.
     assert item.way_out == ("" if "old" in names_listed else "a__new")
 

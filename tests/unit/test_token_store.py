@@ -17,6 +17,7 @@ from typing import Literal
 import keyring.core
 import pytest
 
+from server.settings.invalid_values import install_command
 from server.upstreams.login.login_storage import FOLDER, SERVICE, StoredLogin, TokenStore, TokenStoreError, key_of
 from tests.peers import file_keyring
 from tests.processes import in_another_process
@@ -313,7 +314,7 @@ def test_a_folder_that_is_not_ours_is_not_used(kind: str, tmp_path: Path) -> Non
         folder.mkdir()
         os.chown(folder, 65534, -1)
     store = TokenStore(str(tmp_path))
-    reason = "its folder belongs to another user or is a symlink"
+    reason = "its folder belongs to another user, or is a symlink or a file"
     message = f"The stored logins cannot be used ({reason}): check the folder logins in the state folder."
     assert refusal(lambda: store.read(*KEY)) == message
     assert refusal(lambda: store.try_lock(*KEY)) == message
@@ -483,7 +484,7 @@ def test_a_keyring_that_is_switched_off_or_not_installed_is_an_error_with_advice
     assert refusal(lambda: store.write(LOGIN)).startswith("The keyring has not stored the login")
     monkeypatch.setitem(sys.modules, "keyring", None)  # as if it was not installed
     message = refusal(lambda: store.write(LOGIN))
-    assert "pipx install --force 'coretools-mcp[keyring]'" in message
+    assert f"run {install_command('keyring')}, or set proxy.tokenStorage" in message
     assert not (tmp_path / FOLDER).exists()
 
 

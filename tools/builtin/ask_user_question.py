@@ -134,7 +134,7 @@ class AskUserQuestionTool(BuiltinTool[AskUserQuestionParams]):
             if header in headers:
                 yield f"the header '{one_line(question.header)}' is used more than once; give each question its own."
             if "" in labels or len(set(labels)) < len(labels):
-                yield f"the options of question {number} look the same; give each a different label."
+                yield f"question {number} has options that are blank or look the same; give each a different label."
             headers.add(header)
 
     def get_description(self, params: AskUserQuestionParams, context: ToolContext) -> str:

@@ -116,7 +116,7 @@ class ReadOutputTool(BuiltinTool[ReadOutputParams]):
     parameter_aliases = JOB_ALIASES
 
     def get_description(self, params: ReadOutputParams, context: ToolContext) -> str:
-        place = f"from byte {params.offset}" if params.offset is not None else f"last {params.lines} lines"
+        place = f"from byte {params.offset}" if params.offset is not None else f"the last lines, at most {params.lines}"
         return f"Read output of background job {shortened_line(params.job_id, len(params.job_id))} ({place})"
 
     async def execute(self, params: ReadOutputParams, context: ToolContext) -> ToolResult:
@@ -145,7 +145,7 @@ class ReadOutputTool(BuiltinTool[ReadOutputParams]):
             window = await lines_from(output, params.offset, params.lines, is_over=is_over)
         lines += sandbox_notes(job.running.changes)
         if window.lost_bytes:
-            lines.append(f"Note: the preceding {size(window.lost_bytes)} of output are no longer kept.")
+            lines.append(f"Note: the preceding {size(window.lost_bytes)} of output is no longer kept.")
         if window.note:
             lines.append(f"Note: {window.note}")
         if window.end > window.start:

@@ -263,7 +263,7 @@ class Discovery:
             self._registry.replace_source(SOURCE, tools)
             names, warnings = tuple(declarations.tools), tuple(declarations.warnings)
             self.state = DiscoveryState(DiscoveryStatus.DONE, names, warnings, seconds=seconds)
-            logger.info("discovered %d custom tools in %.1f s", len(declarations.tools), seconds)
+            logger.info("discovered the custom tools in %.1f s: %d", seconds, len(declarations.tools))
             for warning in warnings:
                 logger.warning("discovery of custom tools: %s", warning)
         elif problem and settings.commands == self._published_commands:

@@ -61,7 +61,7 @@ class FileResourceTool(PathReader[FileResourceParams]):
         return f"Read {display_path(params.absolute_path, context.workspace)}"
 
     async def execute(self, params: FileResourceParams, context: ToolContext) -> ToolResult:
-        """Read the file in a thread. An edit still requires `read_file`, because the model may not see a resource."""
+        """Read the file in a thread. An edit still requires `read_file`, because the model might not see a resource."""
 
         def read_file() -> ToolResult:
             workspace, limits = context.workspace, context.limits

@@ -135,7 +135,7 @@ class LspTool(BuiltinTool[LspParams]):
                 is_first = not session.documents
                 document = await session.sync(workspace, location)
                 if is_first and document is not None and params.operation.startswith("workspace"):
-                    # Before its first report, the server may not know the project.
+                    # Before its first report, the server might not know the project.
                     await session.wait_for_report(document, REPORT_SECONDS)
                 answer = await self._answer(params, context, document, PlaceFormatter(workspace, session, location))
                 notes, session.notes = list(session.notes), {}
@@ -172,7 +172,7 @@ class LspTool(BuiltinTool[LspParams]):
             raise InvalidToolParamsError(self.name, f"line is {line}, but the last line is {len(lines)}.")
         text = lines[line - 1]
         if character > len(text) + 1:
-            problem = f"character is {character}, but line {line} has {len(text)} characters."
+            problem = f"character is {character}, but the length of line {line} is {len(text)}."
             raise InvalidToolParamsError(self.name, problem)
         position = {"line": line - 1, "character": session.units(text, character - 1)}
         request_params: dict[str, Any] = {"textDocument": identity, "position": position}
@@ -220,7 +220,8 @@ class LspTool(BuiltinTool[LspParams]):
         hint = (
             "raise limit" if place_count > limit and limit < MAX_LIMIT
             else "ask about one file or a narrower name" if params.operation.startswith("workspace")
-            else "fix these first"
+            else "fix these first" if params.operation == "diagnostics"
+            else f"limit is at most {MAX_LIMIT}"
         )  # fmt: skip
         note = [f"Not shown: {omitted_count} more; {hint}."] if omitted_count > 0 else []
         return "\n".join((*lines, *note)) or f"{formatter.session.program} found nothing."

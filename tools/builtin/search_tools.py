@@ -196,7 +196,7 @@ class GrepTool(BuiltinTool[GrepParams]):
     aliases = ("GrepTool", "Grep", "SearchText", "search_file_content", "SearchFiles")
     description = (
         "Search file contents with a regular expression or literal text (grep, ripgrep, rg, code search). Returns "
-        "matching lines by file, with line numbers; paths are relative to the folder. Case is ignored by default. "
+        "numbered matches by file; paths are relative (absolute for several folders). Case is ignored by default. "
         "Skips ignored files, node_modules, .git, binary and very large files. For file names use glob."
     )
     kind = ToolKind.SEARCH

@@ -23,7 +23,7 @@ from tools.text.file_names import brief, shortened_line, shown_whole_path
 
 MAX_LIST_CHARS = 2_400  # characters of skills' names and descriptions in the list of tools, about 600 tokens
 MAX_ABOUT_CHARS = 200  # characters of one skill's description in the list of tools
-MAX_LISTED = 50  # maximum number of skills listed in an error
+MAX_LISTED = 50  # maximum number of skills listed in an error, and of files listed for an upstream's skill
 SHORT_CHARS = 2  # words up to this length match almost anything
 MAX_MATCHES = 5  # maximum number of skills that a search returns
 MAX_REASONS = 10  # maximum number of reasons for unused skills in an error
@@ -84,8 +84,8 @@ class SkillTool(BuiltinTool[SkillParams]):
                 raise ToolError(
                     ToolErrorType.FILE_TOO_LARGE,
                     f"The skill {skill.name} was not loaded: its text has {len(text):,} characters, more than the "
-                    f"limit of {MAX_SKILL_BYTES:,}. Read the resource {brief(skill.uri)} in parts, or continue without "
-                    "it.",
+                    f"limit of {MAX_SKILL_BYTES:,}. Read the resource {brief(skill.uri)} instead, or continue "
+                    "without it.",
                 )
             files = "".join(f"\n- {brief(uri)}" for uri in skill.files[:MAX_LISTED])
             location = f"The skill's address is {brief(skill.uri)}. Its files, as resources:{files or ' none.'}"
@@ -109,11 +109,15 @@ class SkillTool(BuiltinTool[SkillParams]):
         return ToolResult(f"{skill.text}\n\n---\n{location}", return_display=f"Loaded the skill {skill.name}")
 
 
-def describe_skills(skills: Skills) -> str:
-    """List skills for the tool description: names with descriptions while there is room, then names alone."""
+def describe_skills(skills: Skills, *, has_search: bool) -> str:
+    """List skills for the tool description: names with descriptions while there is room, then names alone.
+
+    `has_search` says whether the client's list also has `search_tools`.
+    """
     lines: list[str] = []
     all_skills = list(skills.by_name.values())
-    room = MAX_LIST_CHARS - len(" Skills:\nOthers: , and 10000 more; search_tools finds them.")
+    hint = "search_tools finds them" if has_search else "to find one, try a likely name"
+    room = MAX_LIST_CHARS - len(f" Skills:\nOthers: , and 10000 more; {hint}.")
     name_chars_left = sum(len(skill.name) + 2 for skill in all_skills)
     for skill in all_skills:
         line = f"\n- {skill.name}: {skill.description[:MAX_ABOUT_CHARS]}"
@@ -126,7 +130,7 @@ def describe_skills(skills: Skills) -> str:
     if len(names) > room:
         fitting_names = names[:room].rpartition(", ")[0]
         count = len(rest) - (fitting_names.count(", ") + 1 if fitting_names else 0)
-        names = f"{fitting_names}, and {count} more; search_tools finds them"
+        names = f"{fitting_names}, and {count} more; {hint}"
     return " Skills:" + "".join(lines) + (f"\nOthers: {names}." if rest else "") if all_skills else ""
 
 
@@ -139,5 +143,5 @@ def add_skills(search_result: ToolResult, skills: Skills, query: str) -> ToolRes
     if not best:
         return search_result
     lines = [f"{name}: {skills.by_name[name].description[:MAX_ABOUT_CHARS]}" for name in best]
-    text = "\n".join([str(search_result.llm_content), "Skills (load them with the tool skill):", *lines])
+    text = "\n".join([str(search_result.llm_content), "Skills (load them with the skill tool):", *lines])
     return replace(search_result, llm_content=text, structured={**(search_result.structured or {}), "skills": best})

@@ -142,7 +142,7 @@ class TaskTool(BuiltinTool[TaskParams]):
             raise ToolError(
                 ToolErrorType.EXECUTION_FAILED,
                 f"The agent '{name}' was not started: its program '{program_name}' does not exist or cannot be run. A "
-                "name is looked up on the PATH outside the workspace; anything else must be an absolute path. Tell the "
+                "program name is looked up on the PATH, except in the workspace; a path must be absolute. Tell the "
                 f"user: the operator can install the program, or set agents.{name}.command.",
             )
         request = ProgramRequest(
@@ -182,8 +182,8 @@ class TaskTool(BuiltinTool[TaskParams]):
             )
 
 
-# Keys under which the last object may contain the answer: those of Claude Code, Qwen Code and Gemini CLI, and common
-# keys
+# Keys that may contain the answer in the last JSON object: those of Claude Code, Qwen Code and Gemini CLI, and other
+# common ones
 _TEXT_KEYS = ("result", "response", "content", "text")
 
 

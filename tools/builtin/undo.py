@@ -82,7 +82,7 @@ class UndoChangeTool(BuiltinTool[UndoParams]):
     name = "undo_change"
     title = "Undo change"
     display_name = "UndoChange"
-    description = "Undo (revert, restore) a change by write_file or edit, if the file has not changed since."
+    description = "Undo (revert, restore) a change by a tool such as edit, if the file has not changed since."
     kind = ToolKind.EDIT
     behaviour = Behaviour(read_only=False, destructive=True, idempotent=False)
     params_model = UndoParams

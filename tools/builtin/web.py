@@ -190,7 +190,7 @@ class WebSearchTool(BuiltinTool[WebSearchParams]):
         "a page with web_fetch, and name your sources to the user."
     )
     kind = ToolKind.SEARCH
-    # The query leaves this machine, so a client must ask first although nothing is changed.
+    # The query leaves this machine, so clients should ask first although nothing is changed.
     behaviour = Behaviour(read_only=False, idempotent=True, open_world=True)
     params_model = WebSearchParams
     parameter_aliases: Mapping[str, str] = {

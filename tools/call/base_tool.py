@@ -89,7 +89,7 @@ class ClientState:
 
 @dataclass(frozen=True, slots=True)
 class ToolContext:
-    """The environment of one call, for `should_confirm_execute` and `execute`."""
+    """The environment of one call, which the methods of its tool receive."""
 
     workspace: Workspace  # the folders that tools may touch, and the only way to open files in them
     limits: Limits  # how much one call may return
@@ -149,12 +149,12 @@ class BaseTool(ABC, Generic[ParamsT]):
     """
 
     name: str  # the tool's unique name, which calls use
-    display_name: str  # the tool's name in Qwen Code and Gemini CLI, which rules and calls may use
+    display_name: str  # the tool's short name for people; for a built-in tool, in the style of Qwen Code
     title: str = ""  # the tool's title for people; empty to use the display name
     description: str  # what the tool does, for the model
     kind: ToolKind  # the tool's group in permission rules and approval modes
     behaviour: Behaviour
-    aliases: tuple[str, ...] = ()  # older names, class names and display names that calls may use; never listed
+    aliases: tuple[str, ...] = ()  # other names that calls may use, such as those in other programs; never listed
     is_builtin: bool = False  # whether the tool is part of this server
     alias: str = ""  # the alias of the upstream server that offers the tool; empty for other tools
     # Identifies the definition that the tool was created from, if the definition can change while the tool is in use.
@@ -264,7 +264,7 @@ BuiltinParamsT = TypeVar("BuiltinParamsT", bound=ToolParams)
 class BuiltinTool(BaseTool[BuiltinParamsT], Generic[BuiltinParamsT]):
     """A tool whose arguments are renamed to canonical names and validated by a pydantic model.
 
-    Subclasses set `params_model`, and `parameter_aliases` for older names.
+    Subclasses set `params_model`, and `parameter_aliases` for other names of parameters.
     """
 
     is_builtin = True
@@ -331,7 +331,7 @@ class BuiltinTool(BaseTool[BuiltinParamsT], Generic[BuiltinParamsT]):
         return about_unknown(self.name, arguments, schema, self._spellings, self._foreign, is_refused=is_refused)
 
     def normalise(self, arguments: dict[str, Any]) -> dict[str, Any]:
-        """Rewrite older forms of the arguments, if they differ in more than names. Called before validation."""
+        """Rewrite other accepted forms of the arguments that differ in more than names. Called before validation."""
         return arguments
 
     def problems(self, params: BuiltinParamsT, original_names: Mapping[str, str]) -> Iterable[str]:

@@ -184,7 +184,11 @@ def choices_for(
 
 
 def question_of(judgement: Judgement, arguments: Mapping[str, Any], description: str) -> Question:
-    """Build the question for a call. Raises an `ExecutionDeniedError` if the action is too long to show in full."""
+    """Build the question for a call.
+
+    Raises an `ExecutionDeniedError` if a command, a task or the description of a changed tool is too long to show in
+    full.
+    """
     tool, details = judgement.tool, judgement.details
     if details is None:
         # The tool has no question of its own.
@@ -220,8 +224,8 @@ async def require_consent(
         if isinstance(answer, Unavailable):
             # A client need not ask before it runs a tool that is published as read-only. A client's own dialog
             # therefore counts as consent only for other tools. Questions that an operator's rule demands, and those
-            # about a changed tool or a guarded file (this server's own settings, trust record, lock file, audit log or
-            # stored data), must be shown.
+            # about a finished plan, a changed tool or a guarded file (this server's own settings, trust record, lock
+            # file, audit log or stored data), must be shown.
             is_of_operator = permission.is_explicit or permission.is_guarded
             has_to_be_seen = is_of_operator or isinstance(judgement.details, ApprovalConfirmation)
             if not answer.client_decides or tool.behaviour.read_only or has_to_be_seen:
@@ -313,8 +317,8 @@ def _refusal(judgement: Judgement, answer: Answer, workspace: Workspace) -> str:
             )
         case ConsentChannel.FAILED:
             return (
-                f"The client answered the question with an error ({answer.reason}), so nothing was done, and perhaps "
-                f"nobody saw it. Tell the user. {_way_out(judgement, workspace)}".rstrip()
+                f"The client answered the question with an error ({answer.reason}), so nothing was done. Perhaps "
+                f"nobody saw the question. Tell the user. {_way_out(judgement, workspace)}".rstrip()
             )
         case ConsentChannel.CANCELLED:
             return "The question was dismissed without a decision, so nothing was done. Ask the user how to continue."
@@ -344,24 +348,24 @@ def _way_out(judgement: Judgement, workspace: Workspace) -> str:
         return judgement.details.way_out
     if permission.is_explicit:
         demand = f": {permission.setting} demands it" if permission.setting else ""
-        return f"No mode or setting can turn this question off{demand}."
+        return f"No mode and no allow rule can turn this question off{demand}."
     if permission.no_rule_allows:
         return "This question is asked in every mode, and no rule can allow the call."
     if not permission.grants:
         return ""  # even another approval mode might not allow the call
     ways = [_allow_setting(permission)]
     if isinstance(judgement.details, McpConfirmation):
-        ways.append("trust: true for this upstream server")
+        ways.append("setting trust: true for this upstream server")
     is_edit = isinstance(judgement.details, EditConfirmation)
     is_edit_inside = is_edit and all(is_inside(path, workspace.roots) for path in judgement.written_paths)
     if is_edit_inside or judgement.tool.kind in (ToolKind.FETCH, ToolKind.SEARCH):
-        ways.append("--approval-mode auto-edit (for files in the workspace and for the web)")
+        ways.append("starting the server with --approval-mode auto-edit (for files in the workspace and for the web)")
     elif permission.offers_sandboxed:
-        ways.append('permissions.sandboxedCommands "allow" (for any command that stays in the sandbox)')
+        ways.append('setting permissions.sandboxedCommands to "allow" (for any command that stays in the sandbox)')
     else:
-        ways.append("--approval-mode yolo (for all calls)")
+        ways.append("starting the server with --approval-mode yolo (for all calls)")
     return f"The operator can allow such calls by {', or by '.join(ways)}."
 
 
 def _allow_setting(permission: Permission) -> str:
-    return f"permissions.allow with {', '.join(json.dumps(grant.rule) for grant in permission.grants)}"
+    return f"adding {', '.join(json.dumps(grant.rule) for grant in permission.grants)} to permissions.allow"

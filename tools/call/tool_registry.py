@@ -37,8 +37,8 @@ _NO_TOOLS: _Source = ({}, {})
 class ToolRegistry:
     """Holds all tools. Built-in tools come first, then the tools of each source, in the order of declaration.
 
-    A source is the name of a group of tools that appear and disappear together, such as an upstream's alias or the
-    discovery command. If several tools claim a name, the first in this order wins, both in lists and in calls.
+    A source is a group of tools that appear and disappear together, such as those of an upstream or of the discovery
+    command. If several tools claim a name, the first in this order wins, both in lists and in calls.
     """
 
     def __init__(self) -> None:
@@ -73,8 +73,8 @@ class ToolRegistry:
     def replace_source(self, source: str, tools: Iterable[AnyTool], unlisted: Iterable[AnyTool] = ()) -> None:
         """Set the tools of one source. An empty set removes them. Notifies the listeners if anything changed.
 
-        The aliases of `tools` also work in calls, unless a tool has the alias as its name. Lists omit the tools in
-        `unlisted`; calls may use their names and aliases unless another tool has them.
+        Lists omit the tools in `unlisted`. Calls may use their names and aliases, and the aliases of `tools`, unless
+        another tool has them.
         """
         new_source = {tool.name: tool for tool in tools}, {tool.name: tool for tool in unlisted}
         if new_source == self._sources.get(source, _NO_TOOLS):
@@ -141,7 +141,7 @@ class ToolRegistry:
         return {*self._listed, *self._aliases, *self._source_tools}
 
     def names_except(self, sources: Container[str]) -> set[str]:
-        """Return the names and aliases of all listed tools, except those of `sources`."""
+        """Return the names of all listed tools, except those of `sources`, and the aliases of built-in tools."""
         other_tools = (listed for name, (listed, _) in self._sources.items() if name not in sources)
         return {*self._builtin, *self._aliases, *chain.from_iterable(other_tools)}
 

@@ -185,11 +185,11 @@ class ToolRunner:
         """
         params = tool.validate_tool_params(arguments)
         client, workspace = context.client, context.workspace
-        # Only tools of upstreams may have to be asked about again.
+        # The user may have to be asked again only about tools of upstreams, which can change.
         mode, grants, asked_again = client.approval_mode, client.grants or (), tool.why_asked_again(client.key)
         request = PermissionRequest(tool.traits, mode, grants, workspace, asked_again, context.rights)
         subjects: Sequence[Subject] = ()
-        # What the call touches may have to be read from disk, so it is judged only if the tool alone does not decide.
+        # Finding out what the call touches may need disk reads, so it is done only if the tool alone does not decide.
         permission, is_settled = self.policy.judge_alone(request)
         if not is_settled:
             await tool.make_ready(context)  # only `run_shell_command` has anything to prepare
@@ -253,7 +253,7 @@ class LateProgress:
         self._timer = asyncio.get_running_loop().call_later(PROGRESS_AFTER_SECONDS, self._start)
 
     async def report(self, progress: float, total: float | None, message: str) -> None:
-        """Send a report at once. Until the first reports have been sent, store the latest after the first one."""
+        """Send a report at once. Until the description has been sent, keep only the latest report."""
         if self._report_task is not None and self._report_task.done():
             await self._send(progress, total, message)
         else:

@@ -35,7 +35,7 @@ class Network(StrEnum):
     HOST = "host"  # everything that this machine can reach
 
 
-# Folders that every program needs and every user may read, except for some files in `/etc`.
+# Folders that programs may need and every user may read, except for some files in `/etc`.
 SYSTEM = ("/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32", "/opt", "/nix", "/etc")
 MAX_LISTED_PATHS = 50  # maximum number of paths of each kind listed in the facts of a view
 
@@ -83,13 +83,13 @@ class CommandView:
     # Also writable: other paths and auto-run files. The question names them, or a rule or the approval mode allows them
     writable: tuple[str, ...] = ()
     spelled: tuple[str, ...] = field(default=(), compare=False)  # paths in the command that lead through symlinks
-    # In a reading view, whether the repository's own files are shown, for git. In other views, whether only git changes
-    # files, so the repository's own files are writable
+    # In a reading view, whether git's own files (`.git`) are shown. In other views, whether they are writable, because
+    # only git changes files
     is_git: bool = False
     is_asked: bool = False  # whether a person was asked about exactly this command
     is_plan: bool = False  # whether the command runs in plan mode, which has its own `/tmp`
     # Whether the command's `/tmp` starts empty, because older files there may have content that nobody was asked about.
-    # This is the case if a rule allows the command, or if the command only reads but may use the network
+    # This is the case if only a rule allows the command, or if the command only reads but may use the network
     has_new_tmp: bool = False
     # Whether the command may use kernel resources that the user's programs share. Commands that only read do not need
     # them

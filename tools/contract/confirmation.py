@@ -19,14 +19,14 @@ class EditConfirmation:
     """Consent to write a file."""
 
     title: str  # one line that says what will happen
-    state: str  # digest of the content that the diff is based on, or "absent"; the answer applies only to this content
+    state: str  # the file's path, usually with the digest of its content or "absent"; the answer applies only to this
     file_path: str  # the real path of the file; for a file in the client's scratch folder, its path under `/tmp`
     file_diff: str  # the change as a unified diff; empty for a new file without content
     added: int  # lines added
     removed: int | None  # lines removed; `None` if the old content is hidden
     truncated: bool = False  # whether the diff was truncated
     notes: tuple[str, ...] = ()  # facts that the diff does not show, one line each
-    # The text to write, which the user may edit first; `None` if it is too long
+    # The text to write, which the user may edit first; `None` if it is too long or must not be edited
     editable: str | None = None
 
 
@@ -35,14 +35,14 @@ class _Details:
     """The details of a question. If `state` is empty, the answer is bound only to the tool and its arguments."""
 
     title: str  # one line that says what will happen
-    state: str = ""  # a digest of the other fields, if the answer is bound to them
+    state: str = ""  # what the user saw, or a digest of it; if it changes, the answer no longer applies
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExecConfirmation(_Details):
-    """Consent to run a shell command."""
+    """Consent to run a shell command or an agent."""
 
-    command: str  # the whole command, as received
+    command: str  # the whole command, as received; for an agent, its command line and the task
     directory: str  # the working directory: its real path, or a path under `/tmp` as in a `PathSubject`
     description: str = ""  # the model's explanation of the command
     is_background: bool = False  # whether the command continues after the call
@@ -62,7 +62,7 @@ class McpConfirmation(_Details):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InfoConfirmation(_Details):
-    """Consent to an action that one sentence describes completely."""
+    """Consent to an action that plain text describes completely."""
 
     prompt: str  # what the user has to know, as text
 
@@ -174,7 +174,7 @@ class Question:
     details: ConfirmationDetails  # what the user has to know
     fingerprint: str  # a digest that binds the answer to exactly this action and this state
     choices: tuple[Choice, ...] = (ONCE, DENY)  # the answers on offer, in order; no other answer is accepted
-    reason: str = ""  # why the question is asked, as a sentence
+    reason: str = ""  # why the question is asked, as a clause
 
     def choice(self, decision: Decision) -> Choice | None:
         """Return the choice with this decision, if it is offered."""
@@ -190,7 +190,7 @@ class Unavailable:
     """Nobody can be asked."""
 
     client_decides: bool  # whether the operator lets the client's own approval dialog decide
-    way_out: str  # a sentence that names the setting or mode that would allow the call
+    way_out: str  # why nobody can be asked and what would help, as sentences; may be empty
 
 
 class Confirmer(Protocol):

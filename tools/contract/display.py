@@ -1,4 +1,4 @@
-"""Renders all text for people: questions, displays, and marks for invisible characters.
+"""Renders text for people: questions, displays, and marks for invisible characters.
 
 People must be able to trust what they read. Therefore, control characters, characters that change the text direction,
 and characters without a visible shape are replaced by marks.
@@ -78,8 +78,8 @@ def without_gaps(text: str) -> str:
 
 def _length_of_gap(match: re.Match[str]) -> str:
     gap = match.group()
-    if lines := gap.count("\n"):
-        return f" <{lines} empty lines> "
+    if (line_breaks := gap.count("\n")) > 1:
+        return f" <{line_breaks} line breaks> "
     return f" <{len(gap)} {'spaces' if gap.strip(chr(9)) else 'tabs'}> "
 
 
@@ -109,20 +109,22 @@ def true_hosts(text: str) -> list[str]:
             if not host or host in seen_hosts:
                 continue
             seen_hosts.add(host)
+            shown_host = _display_host(host)
             if user and (is_web or _HOST_LIKE.search(user)):
                 programs = "some programs " if number else ""
-                link = f"the link with {visible_line(user[:MAX_HOST_CHARS])} leads {programs}to the host"
-                warnings[f"Note: {link} {_display_host(host)}."] = None
+                link = f"the link with {visible_line(user[:MAX_HOST_CHARS])} leads {programs}to"
+                target = f"the host {shown_host}" if shown_host else "an invalid host name"
+                warnings[f"Note: {link} {target}."] = None
             elif not host.isascii() and (match["usual"] or match["scheme"]):
                 link = f"the host {visible_line(host[:MAX_HOST_CHARS])} in a link is"
-                warnings[f"Note: {link} {_display_host(host)}."] = None
+                warnings[f"Note: {link} {shown_host or 'not a valid name'}."] = None
         if len(warnings) >= MAX_HOST_WARNINGS:
             break
     return list(warnings)[:MAX_HOST_WARNINGS]
 
 
 class _Authorities:
-    """The authority (user and host) of each URL in a text, up to a match of `end`. Each is parsed only once."""
+    """The authority (user and host) of each URL in a text. Its end, a match of `end`, is searched for only once."""
 
     def __init__(self, text: str, end: re.Pattern[str]) -> None:
         self._text = text
@@ -151,11 +153,11 @@ def ascii_host(host: str) -> str:
 
 
 def _display_host(host: str) -> str:
-    """Show a host in ASCII, where no letter of another script can look like a Latin one."""
+    """Show a host in ASCII, where no letter of another script can look like a Latin one. Empty for an invalid name."""
     try:
         return visible_line(ascii_host(host[:MAX_HOST_CHARS])[:MAX_HOST_CHARS])
     except UnicodeError:
-        return "not a valid name"
+        return ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -255,7 +257,7 @@ def _join_limited(pieces: Iterable[str]) -> tuple[str, bool]:
 def render_question(question: Question) -> str:
     """Render the whole action as text, for the message of an elicitation form or a terminal."""
     parts = question_parts(question.details)
-    # A command needs no description, and an edit needs no title, because its description says more.
+    # A command needs no description, because it is shown in full. The description of an edit says more than its title.
     head = [] if isinstance(question.details, ExecConfirmation) else [visible_line(question.description), ""]
     title = [] if isinstance(question.details, EditConfirmation) else [visible_line(question.details.title)]
     lines = [*head, *title, *parts.before]

@@ -162,8 +162,8 @@ def _from_text(text: str, target_type: str) -> Any:
 def bind(tool: str, model: type[ModelT], schema: Schema, arguments: Mapping[str, Any]) -> ModelT:
     """Validate arguments under canonical names, after converting each to the type in the schema.
 
-    If arguments are invalid, or there are too many of them to check, an `InvalidToolParamsError` names up to five
-    invalid properties and the properties that are accepted.
+    If arguments are invalid, an `InvalidToolParamsError` names up to five of them and the properties that are accepted.
+    If there are too many arguments to check, or one is too large, the error says so.
     """
     properties: Mapping[str, Schema] = schema["properties"]
     if (unknown_count := len(arguments.keys() - properties.keys())) > MAX_UNKNOWN:
@@ -191,7 +191,7 @@ def bind(tool: str, model: type[ModelT], schema: Schema, arguments: Mapping[str,
 
 
 def accepted_in(schema: Schema) -> str:
-    return f"Accepted: {', '.join(published_schema(schema)['properties'])}."
+    return f"Accepted: {', '.join(published_schema(schema)['properties']) or 'nothing'}."
 
 
 def _unknown_in(value: Any, schema: Schema, at: str = "") -> Iterator[tuple[str, str, Any, Schema, Collection[str]]]:
@@ -265,7 +265,7 @@ def about_unknown(
 
 
 def _refuse_oversized(tool: str, arguments: Mapping[str, Any], schema: Schema, model: type[ToolParams]) -> None:
-    """Refuse values that would be slow to validate or to quote in an error."""
+    """Refuse integers beyond `MAX_INTEGER`, and values that would be slow to validate or to quote in an error."""
     for name, value in arguments.items():
         if isinstance(value, int) and abs(value) > MAX_INTEGER and name in model.model_fields:
             raise InvalidToolParamsError(

@@ -43,7 +43,7 @@ PartListUnion = str | Part | Sequence["str | Part"]
 
 
 def line_counts(added: int, removed: int | None) -> str:
-    """Return, for example, `+2 -1`, or only `+2` if it is hidden how many lines were removed."""
+    """Return, for example, `+2 -1`, or only `+2` if the number of removed lines is hidden."""
     return f"+{added}" if removed is None else f"+{added} -{removed}"
 
 
@@ -88,9 +88,9 @@ class ToolResult:
     # Small facts for programs, published under `_meta`
     facts: Mapping[str, Any] = field(default_factory=dict[str, Any])
     error: ToolFailure | None = None  # set if and only if the call failed; the model then reads `error.message`
-    # A result that is already in wire format (from an upstream) and is passed on unchanged
+    # A result that is already in wire format (from an upstream or a custom tool) and is passed on unchanged
     verbatim: Mapping[str, Any] | None = None
-    note: str = ""  # a line that the runner adds after the content, even if the call failed
+    note: str = ""  # lines from the runner that follow the content, even if the call failed
 
     @classmethod
     def failed(cls, error: ToolError) -> ToolResult:

@@ -103,7 +103,7 @@ def _result_of(outcome: ProgramOutcome) -> ToolResult:
         content = [TextPart(f"Stdout: (empty)\nStderr: {outcome.errors}")]
     elif output.is_cut or output.is_binary:
         description = "it is not text" if output.is_binary else "only its beginning and its end are shown"
-        rest = "The rest was not kept"
+        rest = "It was not kept" if output.is_binary else "The rest was not kept"
         if output.file is not None:
             missing = f" (except the last {size(output.missing)}, which were not kept)" if output.missing else ""
             hint = "" if output.is_binary else ". Read it with read_file"

@@ -91,7 +91,7 @@ class CallCommand:
 
 # Maximum number of values in one JSON text; parsing more would hold the interpreter's lock for over 50 ms
 MAX_VALUES = 100_000
-MAX_DEPTH = 50  # maximum depth of nested arrays and objects; many parsers accept no deeper nesting
+MAX_DEPTH = 50  # maximum depth of nested arrays and objects; the default limit of .NET's parser is 64 per message
 
 
 class UnusableError(Exception):

@@ -43,8 +43,8 @@ class Child:
     """A process in its own process group, for use by one thread.
 
     The process is killed at the end of the `with` block and, on Linux, if the server dies. A read kills the process if
-    the deadline has passed or the call is cancelled. The constructor raises a `ChildFailedError` if the process does
-    not start.
+    the deadline has passed, the call is cancelled, or stderr is longer than `MAX_STDERR_BYTES`. The constructor raises
+    a `ChildFailedError` if the process does not start.
     """
 
     def __init__(
@@ -216,7 +216,7 @@ class DocumentWorker(Child):
         )
 
     def messages(self, max_bytes: int) -> Iterator[dict[str, Any]]:
-        """Yield messages until the output ends or one is too long. The last one has `end`, unless the process died."""
+        """Yield messages until the output ends or one is too long. The last one has `end` if the worker finished."""
         buffer = b""
         while chunk := self.read():
             *lines, buffer = (buffer + chunk).split(b"\n")
@@ -227,7 +227,7 @@ class DocumentWorker(Child):
 
 
 def find_program(name: str, search_path: str, roots: Sequence[str]) -> str | None:
-    """Return the first program with this name on the search path, in an absolute folder outside the real `roots`."""
+    """Return the first program of this name in an absolute folder on the search path, outside `roots` (real paths)."""
     for folder in search_path.split(os.pathsep):
         program = os.path.join(folder, name)
         if os.path.isabs(folder) and is_program(program) and is_outside(program, roots):

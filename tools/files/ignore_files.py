@@ -162,7 +162,7 @@ def _without_repetition(regex: re.Pattern[str]) -> re.Pattern[str]:
 
 
 class _Cache:
-    """A least-recently-used cache of rules, bounded by memory. File content is the key, so no rules are stale."""
+    """A least-recently-used cache of rules, bounded by memory. File content is the key, so rules are never stale."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -170,7 +170,7 @@ class _Cache:
         self._bytes = 0
 
     def rules(self, content: bytes) -> RuleList:
-        """Parse an ignore file, also in marked UTF-16 (from PowerShell's `>`) or with an old Mac's line endings."""
+        """Parse an ignore file. UTF-16 with a byte order mark (PowerShell's `>`) and old Mac line endings work too."""
         with self._lock:
             if (rules := self._rules.get(content)) is not None:
                 self._rules.move_to_end(content)
@@ -208,7 +208,7 @@ def read_rules(content: bytes) -> RuleList:
         cost += COST_OF_RULE + len(pattern)
         is_cut = cost > MAX_COST
         if is_cut:
-            logger.warning("an ignore file has too many rules: those after the first %s are ignored", len(rules))
+            logger.warning("an ignore file has too many rules: only its first %s are used", len(rules))
             break
         regex = _expression(pattern)
         if regex is not None:
@@ -259,7 +259,7 @@ MAX_IGNORE_FILE_BYTES = 1 << 20
 # The allowed cost of all git rules that apply to one folder; above this cost, deeper files are ignored. The limit is
 # the same for agent-ignore files, but above it, a deeper file hides its whole folder.
 MAX_COST_IN_FORCE = 2 * MAX_COST
-# Control characters, which text contains as bytes only if it is UTF-16
+# Control characters other than white space. Only UTF-16 text contains such bytes
 _UNREADABLE = frozenset(range(0x20)) - frozenset(b"\t\n\f\r")
 
 
@@ -374,7 +374,7 @@ def scope_of(
     """
     root, agent_root = location.root, workspace.ignore_root(location.root)
     if location.in_scratch:
-        # The scratch folder has no ignore files, because commands can create anything there, including symlinks.
+        # Ignore files in the scratch folder do not apply, because commands can create anything there, even symlinks.
         git = agent = False
     top, child = root, ""
     while git and top != child and exclude_file(top) is None:
@@ -494,7 +494,7 @@ def _rules_of_git(path: str, *, through_links: bool = False) -> RuleList:
 
 
 def _beginning_of(path: str, *, through_links: bool = False) -> bytes:
-    """Return the beginning of one of git's own files, never to be shown; empty if it cannot be read."""
+    """Return the beginning of one of git's own files, which must not be shown; empty if it cannot be read."""
     try:
         with open_regular(path, through_links=through_links) as file:
             size = file.info.st_size
@@ -545,7 +545,10 @@ def exclude_file(work_tree: str) -> str | None:
 
 
 def rules_for_agents(folder: str, name: str) -> RuleList | None:
-    """Return the rules in an agent-ignore file; `None` if it is missing or empty, a `ToolError` if not understood."""
+    """Return the rules in an agent-ignore file, or `None` if there are none.
+
+    Raises a `ToolError` if it is unknown what the file hides.
+    """
     path = os.path.join(folder, name)
     try:
         with open_regular(path, through_links=True) as file:

@@ -295,7 +295,7 @@ def cell_finder(data: bytes) -> Callable[[int, int | None], str]:
 
 MAX_OUTPUT_CHARS = 10_000  # maximum number of characters of one cell's outputs (as in Qwen Code)
 MAX_NOTEBOOK_CHARS = 100_000  # maximum number of characters of a whole notebook (as in Qwen Code)
-# Maximum number of characters of one output, including progress bars, to render as a terminal would
+# Maximum number of characters of one output that are reduced to what a terminal would show
 CLEANED_CHARS = 40 * MAX_OUTPUT_CHARS
 _NOT_MIME = re.compile(r"[^A-Za-z0-9.+/-]")
 
@@ -365,7 +365,10 @@ def _outputs(outputs: Sequence[Any]) -> str:
         text = terminal_text(text[:CLEANED_CHARS])
         result += text if not text or text.endswith("\n") else f"{text}\n"
     left_out += max(0, len(result) - MAX_OUTPUT_CHARS)
-    return f"{result[:MAX_OUTPUT_CHARS]}\n[output cut here: {left_out:,} more characters]\n" if left_out else result
+    if left_out:
+        more = f"{left_out:,} more character{'s' * (left_out != 1)}"
+        return f"{result[:MAX_OUTPUT_CHARS]}\n[output cut here: {more}]\n"
+    return result
 
 
 def _block(text: str, language: str) -> str:

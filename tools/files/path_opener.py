@@ -95,8 +95,8 @@ _mode = _Mode()
 def from_memory(work: Callable[[], WorkT]) -> WorkT | None:
     """Call `work`, but give up if the kernel cannot answer a file access from its cache.
 
-    `work` must be repeatable, and must call `may_block` before it accesses files without this module. Returns `None` if
-    `work` would block; the caller then has to call `work` in a thread.
+    `work` must be repeatable, and must call `may_block` before it accesses files other than through this module.
+    Returns `None` if `work` would block; the caller then has to call `work` in a thread.
     """
     if (by_kernel := _kernel_opener()) is None or time.monotonic() < by_kernel.memory_pause:
         return None
@@ -254,7 +254,7 @@ def _open_by_steps(path: str, flags: int, mode: int) -> int:
 
 
 def lstat(path: str) -> os.stat_result:
-    """Return the stat of a real path, not following a final symlink.
+    """Return the stat of a real path, without following a final symlink.
 
     Raises an `OSError` with `ELOOP` if a folder on the path is now a symlink.
     """
@@ -283,7 +283,7 @@ def exists(path: str) -> bool:
 
 
 def path_without_links(path: str) -> str | None:
-    """Return the normalised form of an absolute path if opening it with `O_PATH` finds no symlink, else `None`."""
+    """Return the normalised form of an absolute path that `O_PATH` opens without following a symlink, else `None`."""
     if ".." in path or not PATH_ONLY:
         return None
     normal = os.path.normpath(path)
@@ -352,7 +352,7 @@ class PathKind(Enum):
 
 
 class FileIdentity(NamedTuple):
-    """A file's fingerprint, taken without reading the file. A tuple saves memory, because there may be many."""
+    """A file's fingerprint, taken without reading the file. It is a tuple to save memory: there may be many."""
 
     dev: int
     ino: int
@@ -615,7 +615,7 @@ def open_private_folder(path: str, *, makes: bool) -> Folder:
             os.mkdir(path, 0o700)
     info = os.lstat(path)
     if not stat.S_ISDIR(info.st_mode) or not is_ours(info):
-        raise NotADirectoryError(errno.ENOTDIR, "its folder belongs to another user or is a symlink")
+        raise NotADirectoryError(errno.ENOTDIR, "its folder belongs to another user, or is a symlink or a file")
     if sys.platform != "win32" and stat.S_IMODE(info.st_mode) & 0o077:
         os.chmod(path, 0o700)
     return open_folder(path)

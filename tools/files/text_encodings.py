@@ -294,8 +294,8 @@ def encoding_named(name: str) -> Encoding:
     if codec not in common_names and codec not in {codecs.lookup(other).name for other in _ALSO_NAMED.split()}:
         raise ToolError(
             ToolErrorType.INVALID_TOOL_PARAMS,
-            f"The encoding '{brief(name)}' is unknown; nothing was done. Use a name such as windows-1252, shift_jis, "
-            "gb18030 or koi8-r, or omit 'encoding'.",
+            f"The encoding '{brief(name)}' is not supported; nothing was done. Use a name such as windows-1252, "
+            "shift_jis, gb18030 or koi8-r, or omit 'encoding'.",
         )
     return Encoding(common_names.get(codec, codec), codec)
 

@@ -576,7 +576,7 @@ _CODES: dict[int, tuple[ToolErrorType | None, str]] = {
     errno.EROFS: (ToolErrorType.PERMISSION_DENIED, "is on a read-only file system"),
     errno.ENOSPC: (ToolErrorType.NO_SPACE_LEFT, "cannot be written: no space is left on the device"),
     errno.EDQUOT: (ToolErrorType.NO_SPACE_LEFT, "cannot be written: the disk quota is used up"),
-    errno.ENAMETOOLONG: (ToolErrorType.INVALID_TOOL_PARAMS, "is too long for a path"),
+    errno.ENAMETOOLONG: (ToolErrorType.INVALID_TOOL_PARAMS, "is too long, or contains a name that is too long"),
     errno.ELOOP: (
         ToolErrorType.READ_CONTENT_FAILURE,
         "leads through a symlink loop, or through too many symlinks or components, or was replaced during the call",

@@ -159,18 +159,20 @@ class CodeIntelligence:
         """Find the server to start. Blocking. Raises a `ToolError` if its program or a required sandbox is missing."""
         argv = self.programs.command(server, workspace.roots)
         if argv is None:
-            names = " or ".join(command[0] for command in server.commands)
+            names = one_line(" or ".join(command[0] for command in server.commands))
+            has_path = any(os.path.dirname(command[0]) for command in server.commands)
+            reason = f"{names} cannot be run" if has_path else f"the PATH outside the workspace has no {names}"
             raise ToolError(
                 ToolErrorType.NO_LANGUAGE_SERVER,
-                f"There is no language server for {one_line(server.name)}: {one_line(names)} is not on the PATH "
-                "outside the workspace. The user can install it. A program in the workspace is used only after the "
-                "user has run coretools-mcp trust there. Use grep_search until then.",
+                f"There is no language server for {one_line(server.name)}: {reason}. The user can install it. A "
+                "program in the workspace is used only after the user has run coretools-mcp trust there. Use "
+                "grep_search until then.",
             )
         site = self.confinement.site((key[0],), self.environment().get("PATH", ""))
         if site.engine is Engine.NONE and site.is_required:
             raise ToolError(
                 ToolErrorType.SANDBOX_UNAVAILABLE,
-                f"No language server was started: shell.sandbox is required, but no sandbox works ({site.failure}). "
+                f"No language server was started: shell.sandbox is 'required', but no sandbox works ({site.failure}). "
                 "Tell the user, and use grep_search.",
             )
         program = identity_of(os.stat(argv[0]))

@@ -319,7 +319,7 @@ class LanguageServerSession:
     root: str
     close: Callable[[], Awaitable[None]]  # stops the process and releases its resources
     read_errors: Callable[[], str]  # returns the last part of the program's standard error
-    sees_hidden: bool  # whether the server can read files that are hidden from agents
+    sees_hidden: bool  # whether the server may be able to read files that are hidden from agents
     hidden_files: HiddenFilesSnapshot  # what was hidden from the server when it started
     notes: dict[str, None] = field(default_factory=dict[str, None])  # notes for the next result
     documents: OrderedDict[str, Document] = field(default_factory=OrderedDict[str, Document])
@@ -386,7 +386,7 @@ class LanguageServerSession:
             raise self._ended_error() from None
         if "error" not in message:
             return message.get("result")
-        problem = str(as_object(message["error"]).get("message", "")) or "no message"
+        problem = str(as_object(message["error"]).get("message", "")) or "no reason given"
         raise ToolError(
             ToolErrorType.LSP_SERVER_FAILED,
             f"{self.program} cannot answer the request: {one_line(problem)[:MESSAGE_CHARS].rstrip('.')}. Check the "

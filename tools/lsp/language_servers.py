@@ -119,7 +119,7 @@ class ServerPrograms:
         """Return the absolute path and the arguments of a server's program, or `None` if no program is found. Blocking.
 
         For a known server, a program in the workspace takes precedence over the search path if it has not changed since
-        it was trusted. The program of a configured server is looked up outside the workspace.
+        it was trusted. For the program of a configured server, see `find_configured`.
         """
         if server in self.configured_servers:
             name, *arguments = server.commands[0]

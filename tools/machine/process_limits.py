@@ -17,7 +17,10 @@ _usual_open_files: list[int] = []  # the limit on open files before it was raise
 
 
 def allow_open_files() -> int:
-    """Raise the limit on open files, usually 1,024, to allow many clients and commands. Return the limit in force."""
+    """Raise the limit on open files, usually 1,024, to allow many clients and commands.
+
+    Returns the limit in force, but at most `_MAX_OPEN_FILES`.
+    """
     if sys.platform == "win32":
         return _MAX_OPEN_FILES
     import resource  # noqa: PLC0415 - POSIX only

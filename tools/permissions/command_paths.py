@@ -9,7 +9,6 @@ import os
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import product
 
 from tools.contract.command_views import SYSTEM, Engine
 from tools.contract.permission_subjects import CommandSubject
@@ -17,7 +16,7 @@ from tools.files.ignore_files import repository_of
 from tools.files.path_opener import real_path
 from tools.files.workspace import SCRATCH_NAME, Workspace, contains, is_inside, resolve_links
 from tools.machine.unlocked_cached_property import cached_property
-from tools.permissions.command_text import CONNECTIONS, CommandText, SimpleCommand, folders_of_env
+from tools.permissions.command_text import CONNECTIONS, CommandText, SimpleCommand
 from tools.permissions.git_repositories import (
     local_remotes,
     paths_named_by_settings,
@@ -35,6 +34,7 @@ _SEPARATORS = re.compile(r"[\s=:,;'\"`(){}<>|&$]+")
 # An absolute path whose first component is not literal
 _NONLITERAL_PATH = re.compile(r"(?<![\w.~-])/[\w.-]*[*?\[{$\\'\"`]")
 MAX_LETTERS = 9  # a path attached to an option must start before this position in the word
+MAX_PATHS = 3_000  # maximum paths that the words of a command may mean, in all folders in which it may work
 _MAKES_WORK_TREE = re.compile(r"(clone|init|worktree add|submodule add)\b")  # git subcommands
 # Folders of which each client or command has its own writable copy in the sandbox
 PRIVATE_FOLDERS = (SCRATCH_NAME, "/var/tmp", "/run", "/var/run", "/dev/shm")  # noqa: S108 - only names
@@ -62,6 +62,9 @@ class CommandPaths:
         self._site = command.site
         self._has_bubblewrap = command.site.engine is Engine.BUBBLEWRAP
         self._redirections = (*text.redirections, *text.inner_redirections)
+        self.are_too_many = False  # whether the words may mean more paths, which are not in `named_paths`
+        self._resolved_paths: dict[tuple[str, bool], str] = {}  # keyed by path, and by whether it is written
+        self._is_folder_inside: dict[str | None, bool] = {}  # whether each folder is in the workspace
         self._workspace = workspace
         self._roots = workspace.roots
         self._home = home
@@ -78,6 +81,8 @@ class CommandPaths:
         for folder in filter(None, {command.folder: None for command in changing}):
             places = (NamedPath(*paths, folder, True) for paths in self._paths([folder], ""))
             named_paths += filter(self.can_be_writable, places)
+        for folder in filter(None, () if self._has_bubblewrap else self._text.folders):
+            named_paths += (NamedPath(*paths, folder, False) for paths in self._paths([folder], ""))
         for command in commands:
             words, changes = command.words, not is_reader(command.words)
             after_options = without_git_options(words[1:])
@@ -91,7 +96,7 @@ class CommandPaths:
                 is_new = command.program == "git" and at >= first_new and ":" not in (word or "")
                 named_paths += (
                     NamedPath(*paths, word or "", changes and at > 0, is_program=at == 0, is_new_work_tree=is_new)
-                    for paths in self._paths(pieces, command.folder)
+                    for paths in self._paths(pieces, command.folder, is_cd=command.program in ("cd", "pushd"))
                 )
             remotes = ((path, self._paths([path], "")) for path in self.local_remotes(command))
             is_push = words[1:2] == ("push",)
@@ -104,20 +109,32 @@ class CommandPaths:
         return list(dict.fromkeys(named_paths))
 
     def _paths(
-        self, words: Iterable[str], folder: str | None, *, is_written: bool = False
+        self, words: Iterable[str], folder: str | None, *, is_written: bool = False, is_cd: bool = False
     ) -> Iterator[tuple[str, str]]:
-        """Yield the paths that words may mean: each as written, and with every symlink resolved."""
+        """Yield the paths that words may mean: each as written, and with every symlink resolved.
+
+        The words of a `cd` (`is_cd`) count only in its own folder, because the folders that it may lead to count, too.
+        """
         # Bubblewrap hides and protects files whatever a command calls them. Without it, all possible paths count.
-        folders = (folder,) if self._has_bubblewrap else dict.fromkeys((folder, *self._text.folders))
-        for word, start in product(words, folders):
-            is_path = word and not _CODE_CHARACTERS.search(word) and not word.startswith(CONNECTIONS)
-            if is_path and (path := self.absolute(word, start)) is not None:
-                try:
-                    inner = self.in_scratch(path)
-                    is_own = is_written or is_inside(path, self._changed_scratch_paths) or os.path.lexists(inner)
-                    yield path, real_path(inner if is_own else path)
-                except (OSError, ValueError):
-                    yield path, path
+        folders = (folder,) if self._has_bubblewrap or is_cd else dict.fromkeys((folder, *self._text.folders))
+        for word in words:
+            if self.are_too_many:
+                return
+            if not word or _CODE_CHARACTERS.search(word) or word.startswith(CONNECTIONS):
+                continue
+            for path in filter(None, dict.fromkeys(self.absolute(word, start) for start in folders)):
+                if (path, is_written) not in self._resolved_paths:
+                    self.are_too_many = len(self._resolved_paths) >= MAX_PATHS
+                    self._resolved_paths[path, is_written] = self._resolved(path, is_written=is_written)
+                yield path, self._resolved_paths[path, is_written]
+
+    def _resolved(self, path: str, *, is_written: bool) -> str:
+        try:
+            inner = self.in_scratch(path)
+            is_own = is_written or (contains(SCRATCH_NAME, path) and is_inside(path, self._changed_scratch_paths))
+            return real_path(inner if is_own or os.path.lexists(inner) else path)
+        except (OSError, ValueError):
+            return path
 
     @cached_property
     def _changed_scratch_paths(self) -> Sequence[str]:
@@ -130,15 +147,18 @@ class CommandPaths:
                 copies = command.program in ("cp", "mv")  # these create only what the last word names
                 outputs += [(word, command.folder) for word in command.words[-1 if copies else 1 :]]
         paths = (self.absolute(word, folder) for word, folder in outputs if word)
-        return [path for path in paths if path is not None and path != SCRATCH_NAME and contains(SCRATCH_NAME, path)]
+        in_scratch = (path for path in paths if path is not None and contains(SCRATCH_NAME, path))
+        return [path for path in dict.fromkeys(in_scratch) if path != SCRATCH_NAME]
 
     def is_of_workspace(self, command: SimpleCommand) -> bool:
         """True if a rule can allow a command: it works only in the workspace, and nothing uses files in `/tmp`."""
-        folders, starts = (".", *folders_of_env(command.words)), {command.folder, *self._text.folders}
-        paths = [self.absolute(folder, start) for folder, start in product(folders, starts)]
-        return not self.names_scratch and all(
-            path is not None and is_inside(resolve_links(path), self._roots) for path in paths
-        )
+        for folder in (command.folder, *self._text.folders):
+            if folder not in self._is_folder_inside:
+                path = self.absolute(".", folder)
+                self._is_folder_inside[folder] = path is not None and is_inside(resolve_links(path), self._roots)
+            if not self._is_folder_inside[folder]:
+                return False
+        return not self.names_scratch
 
     @cached_property
     def names_scratch(self) -> bool:
@@ -168,7 +188,7 @@ class CommandPaths:
             letters = (piece for token in tokens for piece in _option_suffixes(token))
             used_paths += self._paths((*tokens, *letters), "")
         scratch = (SCRATCH_NAME, "/proc", *filter(None, (self._site.scratch,)))  # symlinks in `/proc` can lead anywhere
-        return any(
+        return self.are_too_many or any(
             is_inside(path, scratch) and not (is_inside(path, self._roots) or path in replaced_paths)
             for paths in used_paths
             for path in paths

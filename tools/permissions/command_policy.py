@@ -76,6 +76,8 @@ from tools.text.file_names import shown_path
 
 # Git commands that need consent, because they change git's settings, which are read-only for all other commands
 _GIT_CHANGES_SETTINGS = ("config", "remote", "submodule", "worktree")
+# Git commands whose options `-m` and `--message` take a message
+_WITH_MESSAGE = (("git", "commit"), ("git", "tag"), ("git", "merge"))
 _RUNS_MORE = "bash may run more than the command's words show"
 _NAME_ITS_FOLDER = (
     "Write to the workspace or /tmp. Or name the file's folder in the command, unless that folder belongs to the "
@@ -213,8 +215,8 @@ class _CommandPolicy:
                 return self._permission(Verdict.DENY, f"{rule}: any command can read files", setting=rule.source)
         if self._hidden.problem_of_deny:
             setting = next((file.setting for file in self._hidden.denied), "permissions.deny")
-            reason = f"a rule in {setting} hides files, but the sandbox cannot enforce it: {self._hidden.problem}"
-            return self._permission(Verdict.DENY, reason, setting=setting)
+            reason = f"a rule in {setting} hides or protects files, but the sandbox cannot enforce it"
+            return self._permission(Verdict.DENY, f"{reason}: {self._hidden.problem}", setting=setting)
         for named_path in self._paths.named_paths:
             for rule in self._rules_about(self._rules.deny, named_path):
                 return self._permission(Verdict.DENY, f"{rule}: it names {named_path.word}", setting=rule.source)
@@ -248,6 +250,8 @@ class _CommandPolicy:
                 question.writable[named_path.real_path] = None
             elif not (named_path.is_program or is_allowed):
                 self._ask_about_path(question, named_path)
+        if self._paths.are_too_many:
+            question.add("it may name more paths than can be judged", widens_access=True)
         is_changing = self._has_bubblewrap and not self._is_reading
         if is_changing and (reason := guarded_paths.why_not_held(self._roots)):
             question.add(reason, widens_access=True)
@@ -286,8 +290,8 @@ class _CommandPolicy:
                 question.add(str(rule), rule.source)
             elif is_about_commands:
                 # A function may also be called `git`, and run its arguments.
-                is_git = text.is_literal and command.words[:2] == ("git", "commit")
-                rule = rule_that_may_be_about(command, self._rules.strict, has_message=is_git)
+                has_message = text.is_literal and command.words[:2] in _WITH_MESSAGE
+                rule = rule_that_may_be_about(command, self._rules.strict, has_message=has_message)
                 if rule is not None:
                     question.add(f"the {rule} may apply to it", widens_access=True)
         doubt = text.doubt or (_RUNS_MORE if text.may_run_more else "")
@@ -332,8 +336,9 @@ class _CommandPolicy:
                 break
         in_workspace = is_inside(real_path, self._roots)
         in_scratch = self._has_bubblewrap and contains(SCRATCH_NAME, path) and not in_workspace
-        exists = in_scratch or in_workspace or os.path.lexists(path)
-        if named_path.may_be_written and exists and (reason := self._paths.why_protected(named_path)) is not None:
+        # Without bubblewrap, a command can also create the path.
+        may_exist = in_scratch or in_workspace or not self._has_bubblewrap or os.path.lexists(path)
+        if named_path.may_be_written and may_exist and (reason := self._paths.why_protected(named_path)) is not None:
             question.add(f"it names {path}: {reason}", widens_access=True)
             if not in_scratch:  # the scratch folder is always writable
                 question.writable[real_path] = None
@@ -373,8 +378,8 @@ class _CommandPolicy:
 
     def _ask_about_hidden(self, question: _Question) -> None:
         if self._hidden.problem:
-            reason = f"some files must stay hidden from commands, but that cannot be enforced: {self._hidden.problem}"
-            question.add(reason, widens_access=True)
+            reason = "some files must be hidden or protected from commands, but that cannot be enforced"
+            question.add(f"{reason}: {self._hidden.problem}", widens_access=True)
         is_hiding = bool(self._hidden.unreadable)
         if self._has_bubblewrap:
             in_background = self._request.command.is_background or self._text.has_background

@@ -23,7 +23,8 @@ from tools.permissions.command_text import (
 from tools.permissions.known_commands import is_reader, without_git_options
 from tools.permissions.permission_rules import ANYTHING, Rule
 
-_MESSAGE_OPTION = re.compile("-a?m|--message")  # an option of `git commit` whose value is the next word
+# Two words of `git commit`, of which the second is a message, or an option with a message attached
+_MESSAGE = re.compile(r"(-a?m|--message) |\S+ --message=")
 _GIT_OPTION = re.compile(rf"-[CcpP]\Z|--|{ONE}")  # how an option before git's subcommand begins
 
 
@@ -94,7 +95,7 @@ def rule_that_may_be_about(
                 return rule
     # A program may run the text in one of its arguments.
     pairs = pairwise(command.shapes)
-    words = [word for option, word in pairs if not (has_message and _MESSAGE_OPTION.fullmatch(option))]
+    words = [word for option, word in pairs if not (has_message and _MESSAGE.match(f"{option} {word}"))]
     texts = {text for word in words for text in (word, word.partition("=")[2]) if " " in text.strip()}
     for text in texts if not runs_nothing else ():
         inner = read_command(re.sub(f"[{ONE}{SEVERAL}]", "$_", text))

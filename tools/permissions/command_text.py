@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from tree_sitter import Node
 
 
-MAX_CHARS = 16_384  # maximum characters to parse; parsing this many takes at most 0.1 s
+MAX_CHARS = 16_384  # maximum characters to parse; takes up to 0.1 s, or 1.5 s for an endless pipeline (`a|a|`...)
 MAX_COMMANDS = 2_000
 MAX_PROGRAMS = 8  # maximum programs that run each other in a simple command, such as `env nice make`
 MAX_FOLDERS = 12  # maximum folders in which a command may work; if there are more, the others are unknown
@@ -42,18 +42,26 @@ _INPUT_OPTION = re.compile(r"-[a-zA-Z]*s[a-zA-Z]*")  # a shell's option to read 
 CONNECTIONS = ("/dev/tcp/", "/dev/udp/")  # in bash, a redirection to such a path opens a connection
 # Builtins that run text as code or change what command names mean. The grammar does not show their effect
 _OPAQUE_BUILTINS = frozenset(("trap", "eval", "alias", "enable", "hash", "coproc", "compgen", "complete", "bind", "fc"))
-# Variables that affect which programs run or what they load, except PYTHONPATH, which is too common
+# Variables that affect which programs run or what they load, except PYTHONPATH, which is too common. A value does not
+# show that it is harmless: the same text names data in one variable and code in another.
 _SENSITIVE_VARIABLE = re.compile(
-    r"PATH|BASH_ENV|ENV|IFS|PS4|LD_\w*|GIT_\w*|NODE_OPTIONS|EDITOR|VISUAL|PYTHON(?!PATH$)\w*"
+    r"PATH|BASH_ENV|ENV|IFS|PS4|BASHOPTS|SHELLOPTS|PROMPT_COMMAND|SHELL|HOME|XDG_CONFIG_HOME|LD_\w*|DYLD_\w*|GIT_\w*"
+    r"|\w*EDITOR|VISUAL|\w*PAGER|BROWSER|LESSOPEN|LESSCLOSE|NODE_(OPTIONS|PATH)|PERL5?(OPT|LIB|DB)|RUBY(OPT|LIB)"
+    r"|_?JAVA_(TOOL_)?OPTIONS|JDK_JAVA_OPTIONS|CLASSPATH|(GNU)?MAKEFLAGS|GREP_OPTIONS"
+    r"|PYTHON(?!(PATH|UNBUFFERED|DONTWRITEBYTECODE|HASHSEED|IOENCODING|UTF8|FAULTHANDLER)$)\w*"
 )
-# Assignments that keep programs such as `git commit` from running an editor
-_NO_EDITOR = frozenset(("EDITOR=true", "EDITOR=:", "VISUAL=true", "VISUAL=:"))
+# Common assignments to such variables that make nothing else run
+_HARMLESS_ASSIGNMENT = re.compile(
+    r"(GIT_)?EDITOR=(true|:)|VISUAL=(true|:)|(GIT_)?PAGER=(cat)?|(MAKEFLAGS=-j|NODE_OPTIONS=--max-old-space-size=)\d+"
+    r"|JAVA_TOOL_OPTIONS=-Xm[sx]\d+[kKmMgG]"
+)
 # Builtins that take variable names as arguments. Bash evaluates the index in such a name, and runs the command in
 # `a[$(command)]`
 _NAMING_BUILTINS = frozenset(("unset", "read", "mapfile", "readarray", "getopts"))
 # Builtins that take a variable name after one of these options
 _NAMING_OPTIONS = {"printf": "-v", "wait": "-p", "test": "-v -R", "[": "-v -R"}
-# Arguments of `declare` and similar builtins that bash does not evaluate: most options, and plain assignments
+_DECLARING_BUILTINS = ("declare", "typeset", "export", "readonly", "local")
+# Arguments of these builtins that bash does not evaluate: most options, and plain assignments
 _PLAIN_DECLARATION = re.compile(r"[-+][^aAin]*|\w+(=[^(\[]*)?", re.ASCII)
 _PLAIN_NAME = re.compile(r"\w+", re.ASCII)
 _PROVIDED_FOLDERS = ("/dev/", "/proc/")  # folders of files that the command itself may provide, such as `/dev/stdin`
@@ -145,7 +153,8 @@ class CommandText:
     inner_redirections: list[Redirection] = field(default_factory=list[Redirection])  # those in literal command strings
     values: list[str] = field(default_factory=list[str])  # the literal values that the text assigns to variables
     source: str = ""  # the whole text, with spaces in place of output redirections
-    # If a `cd` may fail, be skipped or be in a subshell: every folder in which any command may work
+    # If a `cd` may fail, be skipped or be in a subshell: every folder in which any command may work. Also the folders
+    # in which `env` runs programs
     folders: dict[str | None, None] = field(default_factory=dict[str | None, None])
     doubt: str = ""  # why the text was not fully understood, as a clause; else empty
     is_literal: bool = True  # whether the text contains no expansions, loops, branches or functions
@@ -237,7 +246,7 @@ def programs_run_by(words: Words, *, loosely: bool) -> Iterator[Words]:
         while name in ("env", "sudo") and at < len(current) and "=" in (assignment := current[at] or ""):
             variable = assignment.partition("=")[0].removesuffix("+")
             is_clear = is_clear and _VARIABLE.fullmatch(variable) is not None
-            is_clear = is_clear and _SENSITIVE_VARIABLE.fullmatch(variable) is None
+            is_clear = is_clear and not _is_sensitive(variable, assignment)
             at += 1
         # Bash may split an unknown word into several, or drop it, so the words after it may have other meanings. In
         # quotes, it stays one word, but as an option of `env` it may run something (`-S`) or change the folder (`-C`).
@@ -258,6 +267,11 @@ def programs_run_by(words: Words, *, loosely: bool) -> Iterator[Words]:
         yield (None,)  # nested too deeply to follow
 
 
+def _is_sensitive(variable: str, assignment: str = "") -> bool:
+    """Return True if setting a variable affects which programs run or what they load."""
+    return _SENSITIVE_VARIABLE.fullmatch(variable) is not None and not _HARMLESS_ASSIGNMENT.fullmatch(assignment)
+
+
 def _programs_of_find(words: Words) -> Iterator[Words]:
     """Yield the words after each option of `find` that runs a program, or that may be such an option."""
     texts = [word or ONE for word in words]
@@ -276,15 +290,18 @@ def _programs_of_find(words: Words) -> Iterator[Words]:
             yield (*((SEVERAL,) if is_split else ()), *program)
 
 
-def folders_of_env(words: Words) -> Iterator[str | None]:
-    """Yield the folders to which `env` changes before it runs a program."""
+def _folders_of_env(words: Words) -> Iterator[str | None]:
+    """Yield the folders to which `env` changes before it runs a program, which may be another `env`."""
+    folder: str | None = ""
     for current in programs_run_by(words, loosely=False):
         if not current or plain_name(current[0] or "") != "env":
             continue
         at, _ = _skip_options(current, "env")
+        start = folder
         for word, next_word in pairwise((*current[1:at], None)):
             if word is not None and (option := _CHDIR.fullmatch(word)):
-                yield option[1] or next_word
+                folder = _folder_after(start, option[1] or next_word)
+                yield folder
 
 
 def _skip_options(words: Words, wrapper: str) -> tuple[int, bool]:
@@ -325,9 +342,10 @@ class _Reader:
         self.texts: list[tuple[str, str | None]] = []
         self._folder = folder  # the current folder if every `cd` so far succeeded
         self._folders = dict.fromkeys(folders or (folder,))  # every folder that may be current in any part of the text
-        self._used_folders = (
-            0  # how many of `_folders` matter to a command or redirection, because it follows their `cd`
-        )
+        # For each `env` that changes the folder: the current folder if every `cd` so far succeeded, and the target
+        self._changes_of_env: dict[tuple[str | None, str | None], None] = {}
+        # How many of `_folders` matter to a command or redirection, because it follows their `cd`
+        self._used_folders = 0
         self._changes = 0  # how many `cd` commands there are so far
         self._is_certain = not folders  # whether every `cd` so far was certain (see `_change_folder`)
         self._certain_ids: set[int] = set()  # the ids of commands that only `&&` joins to all others
@@ -359,7 +377,10 @@ class _Reader:
         if self._has_shell:
             self.texts += bodies
         used_folders = self._folders if self._has_loop else islice(self._folders, self._used_folders)
-        self.result.folders = {} if self._is_certain else dict.fromkeys(used_folders)
+        starts = () if self._is_certain else (*used_folders,)
+        self.result.folders = dict.fromkeys(starts)
+        for own_folder, target in self._changes_of_env:
+            _add_folders(self.result.folders, (own_folder, *starts), target)
         self.result.source = self._source.decode("utf-8", "surrogatepass")
 
     def _doubt(self, reason: str) -> None:
@@ -373,9 +394,9 @@ class _Reader:
             case "variable_assignment":
                 result.has_assignments = True
                 name, value = node.child_by_field_name("name"), node.child_by_field_name("value")
-                if _source(node) not in _NO_EDITOR:
-                    self._doubt_if_sensitive("" if name is None else _source(name).partition("[")[0])
                 text = "" if value is None else literal(value)
+                variable = "" if name is None else _source(name).partition("[")[0]
+                self._doubt_if_sensitive(variable, f"{variable}={text}")
                 result.values += filter(None, [text])
                 self._values[_source(node).partition("=")[0]] = text or ""
                 result.is_literal = result.is_literal and text is not None
@@ -402,8 +423,9 @@ class _Reader:
             case _:
                 pass
 
-    def _doubt_if_sensitive(self, name: str) -> None:
-        if _SENSITIVE_VARIABLE.fullmatch(name):
+    def _doubt_if_sensitive(self, name: str, assignment: str = "") -> None:
+        self.result.is_literal = self.result.is_literal and name != "HOME"  # `~` may be another folder
+        if _is_sensitive(name, assignment):
             self._doubt(f"it sets {name}, which decides what runs")
 
     def _visit_redirection(self, node: Node) -> None:
@@ -450,32 +472,43 @@ class _Reader:
         known_words = tuple("-" if child is None else self._known_beginning(child) for child in children)
         self.result.is_literal = self.result.is_literal and None not in words
         if is_declaration:
-            for child in filter(None, children[1:]):
-                if child.type not in ("variable_assignment", "variable_name"):
-                    word = literal(child) or ""
-                    self._doubt_if_sensitive(word.partition("=")[0] if "=" in word else "")
-                    if not _PLAIN_DECLARATION.fullmatch(word):
-                        self.result.may_run_more = True
+            kinds = ("variable_assignment", "variable_name")
+            self._check_declared(
+                literal(child) or "" for child in filter(None, children[1:]) if child.type not in kinds
+            )
         shapes = tuple(shape for child in children for shape in _shapes(child))
         self.result.commands.append(SimpleCommand(_source(node), words, self._folder, known_words, shapes))
+        self._changes_of_env |= {(self._folder, target): None for target in _folders_of_env(words)}
         self._used_folders = len(self._folders)
         *_, program_words = programs_run_by(words, loosely=False)  # also `cd` after `command` or `builtin`
         if program_words[:1] in (("cd",), ("pushd",)):
             target = program_words[1] if len(program_words) == 2 else None
             # CDPATH, HOME and options can change where `cd` goes.
-            if b"CDPATH" in self._source or (target and target[0] in ("~-+" if b"HOME" in self._source else "-+")):
+            last = children[-1]
+            is_home = last is not None and _source(last)[0] == "~" and b"HOME" not in self._source  # not in quotes
+            if b"CDPATH" in self._source or (target and target[0] in ("-+" if is_home else "~-+")):
                 target = None
             self._change_folder(target, is_certain=node.id in self._certain_ids and program_words == words)
         readings = dict.fromkeys((with_input_of_xargs(shapes), known_words))
         for program_words in chain.from_iterable(programs_run_by(reading, loosely=True) for reading in readings):
             texts = tuple(word or SEVERAL for word in program_words)
             self._check_program(basename(texts[0]) if texts else "", texts)
-            # An unknown first word may be nothing, or a wrapper.
+            # To the grammar, `declare` is an ordinary command after another word.
+            self._check_declared(texts[1:] if not is_declaration and "".join(texts[:1]) in _DECLARING_BUILTINS else ())
+            # An unknown first word may be nothing, or a wrapper. After `-S`, `env` runs the text of a word.
             is_unknown = bool(texts) and not is_known(texts[0])
+            self.result.is_literal = self.result.is_literal and not is_unknown
             shells = [at for at, text in enumerate(texts) if is_unknown and basename(text) in SHELLS]
             for at in shells[:MAX_PROGRAMS]:
                 self._check_program(basename(texts[at]), texts[at:])
             self.result.may_run_more = self.result.may_run_more or len(shells) > MAX_PROGRAMS
+
+    def _check_declared(self, words: Iterable[str]) -> None:
+        """Check the arguments of `declare` or a similar builtin, except those that the grammar marks as assignments."""
+        for word in words:
+            name, equals, _ = word.partition("=")
+            self._doubt_if_sensitive(name if equals else "", word)
+            self.result.may_run_more = self.result.may_run_more or not _PLAIN_DECLARATION.fullmatch(word)
 
     def _change_folder(self, target: str | None, *, is_certain: bool) -> None:
         """Follow a `cd`. It is certain if nothing after it runs unless it succeeds."""
@@ -484,9 +517,7 @@ class _Reader:
         if self._changes > MAX_CHANGES or (self._has_loop and target and target[0] not in "/~"):
             target = None
         self._is_certain = self._is_certain and is_certain and target is not None and not self._has_loop
-        for start in (self._folder,) if self._is_certain else tuple(self._folders):
-            folder = _folder_after(start, target)
-            self._folders[folder if len(self._folders) < MAX_FOLDERS else None] = None
+        _add_folders(self._folders, (self._folder,) if self._is_certain else tuple(self._folders), target)
         self._folder = _folder_after(self._folder, target)
 
     def _collect_words_after_redirection(self, node: Node) -> None:
@@ -578,6 +609,11 @@ def _folder_after(folder: str | None, target: str | None) -> str | None:
     if folder is None or target is None:
         return None
     return target if target.startswith("~") else join(folder, target)
+
+
+def _add_folders(folders: dict[str | None, None], starts: Iterable[str | None], target: str | None) -> None:
+    for start in starts:
+        folders[_folder_after(start, target) if len(folders) < MAX_FOLDERS else None] = None
 
 
 def _source(node: Node) -> str:

@@ -262,7 +262,8 @@ class _Scan:
         if path in files or (path != file.path and is_elsewhere):
             return
         if inner_roots and bit == _IGNORED and [file] != (parts := remaining_parts(file, inner_roots)):
-            for part in parts:  # a workspace folder in it has a walk of its own, which finds that everything is hidden
+            # Workspace folders inside the hidden folder have walks of their own, which find that all of it is hidden.
+            for part in parts:
                 self.add(bit, part)
         elif inner_roots and bit & _READ_BITS:
             self.problems.append((bit, f"the workspace folder itself is hidden by {file.reason}"))

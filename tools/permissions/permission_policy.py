@@ -269,7 +269,7 @@ class PermissionPolicy:
         for subject in subjects:
             if not isinstance(subject, PathSubject) or subject.access is not Access.WRITE:
                 continue
-            # Outside the workspace, tools change only the user's own memory.
+            # Outside the workspace, tools change only the user's own memory, and files in the client's `/tmp`.
             location = workspace.at(subject.path) if workspace.holds(subject.path) else None
             display_path = subject.path if location is None else location.relative
             guarded_reason = None if subject.in_scratch else self.guarded.why((subject.path, subject.unresolved_path))

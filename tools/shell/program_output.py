@@ -1,7 +1,7 @@
 """The output of a program: it is read as it arrives, limited in size, shown in parts, and reported as progress.
 
 The shown part is plain text: without colours, cursor movements or overwritten text, and with invisible characters
-marked. Only the few hundred kilobytes kept in memory are converted, never the whole output.
+marked. At most a few hundred kilobytes are converted at once, however long the output is.
 """
 
 from __future__ import annotations
@@ -362,7 +362,7 @@ REPORT_CHARS = 1_000  # characters to report
 def newest_text(output: Output) -> str:
     """Return the end of the output, in whole lines unless they are too long."""
     if output.is_binary:
-        return f"(binary output, {output.total:,} bytes so far)"
+        return f"(binary output, {output.total:,} byte{'' if output.total == 1 else 's'} so far)"
     text = plain_text(whole_characters(from_whole_character(output.tail(REPORT_BYTES)))).strip("\n")
     if len(text) <= REPORT_CHARS and output.total <= REPORT_BYTES:
         return text

@@ -19,7 +19,7 @@ from tools.shell.process_spec import ResourceLimits
 FILE_BYTES = 4 * 1024**3  # larger than any build output, but stops a runaway command before an ordinary disk is full
 PROCESSES = 512  # processes and threads that commands may add to those of their user
 PROCESS_STEP = 256  # the limit is a multiple of this, so that successive commands usually have the same limit
-GROUP_PROCESSES = 1_024  # processes and threads of all commands together, if the server runs as root
+GROUP_PROCESSES = 1_024  # processes and threads of all commands in bubblewrap together, if the server runs as root
 _GROUPS = "/sys/fs/cgroup"
 _GROUP_NAME = "coretools-mcp-"
 TURN_SECONDS = 1.0  # how long to wait while other servers create their groups, which takes milliseconds
@@ -55,7 +55,7 @@ def is_root() -> bool:
 
 
 class ProcessGroupLimit:
-    """A control group that limits the processes of all commands of this server.
+    """A control group that limits the processes of all this server's commands in bubblewrap together.
 
     The server holds a lock on the group's folder. A group whose lock is free belonged to a dead server. A process id
     would not show that: another container may use the same control groups with process ids of its own.
@@ -72,8 +72,8 @@ class ProcessGroupLimit:
             if self._group is None or not os.path.isdir(self._group):
                 self.close()
                 with suppress(OSError, ValueError), open("/proc/self/cgroup", encoding="utf-8") as lines:
-                    # In the hierarchy that counts processes, create the group in the server's own group. If that fails,
-                    # create it next to that group or, last, at the top.
+                    # Create the group in the server's own group. If that fails, create it next to the server's group
+                    # or, last, at the top (only in version 2 of control groups).
                     parents: list[str] = []
                     for line in lines:
                         _, controllers, own = line.rstrip("\n").split(":", 2)

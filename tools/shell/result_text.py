@@ -38,13 +38,16 @@ _ABSENT = re.compile(r"no such file or directory|\bENOENT\b", re.IGNORECASE)
 _CONNECTS = re.compile(r"connect", re.IGNORECASE)
 _NO_SOCKET = re.compile(r"address family not supported|\bEAFNOSUPPORT\b", re.IGNORECASE)
 _SOCKET = re.compile(r"\bunix:/|\.sock\b|\bsocket\b", re.IGNORECASE)
-# Patterns of commands that may stop processes. The first is used if the command failed, the second if it succeeded
+# Patterns of commands that stop or look up processes: the first for a command that failed, the second for one that
+# succeeded
 _ENDS_PROCESSES = (
     re.compile(r"\b(?:p?kill|killall)\b|\bps\s[^|;&\n]{0,40}?-?p\s{0,4}\d|\bwait\s+\d|/proc/\d"),
     re.compile(r"\b(?:pkill|killall)\b"),
 )
 _WORK = re.compile(r"/var/tmp\b|\bTMPDIR\b")  # noqa: S108 - only matched in text
-_NO_REMOTE = re.compile(r"unable to create temporary object directory")  # what git says of a remote that is a folder
+_NO_REMOTE = re.compile(
+    r"unable to create temporary object directory"
+)  # what git says if it cannot write to a remote folder
 _NO_REPOSITORY = re.compile(r"not a git repository", re.IGNORECASE)
 _NO_VARIABLE = re.compile(
     r"unbound|(?:not|n't|never) (?:be )?(?:set|defined|found|provided|given)|unset|undefined|missing|required|KeyError"
@@ -78,7 +81,7 @@ _NO_SETTINGS = re.compile(r"identity unknown|tell me who you are|unable to auto-
 
 def size(count: int) -> str:
     if count < KILO:
-        return f"{count} bytes"
+        return f"{count} byte{'' if count == 1 else 's'}"
     for power, unit in enumerate(("kB", "MB"), 1):
         if count / KILO**power < KILO:
             return f"{count / KILO**power:.1f} {unit}"
@@ -144,7 +147,11 @@ def run_content(command: FinishedCommand, directory: str | None) -> list[Part]:
     if output.is_cut or output.is_binary:
         description = "it is not text" if output.is_binary else "only its beginning and its end are shown"
         if output.file is None:
-            location = "The rest was not kept. Print less, or write the output to a file in the workspace."
+            location = (
+                "It was not kept. To keep it, write it to a file in the workspace."
+                if output.is_binary
+                else "The rest was not kept. Print less, or write the output to a file in the workspace."
+            )
         else:
             hint = "" if output.is_binary else ". Read it with read_file; a negative offset reads from the end"
             lacking = f" (except the last {size(output.missing)}, which were not kept)" if output.missing else ""
@@ -215,7 +222,7 @@ def _file_hints(command: FinishedCommand) -> list[str]:
             f"The workspace belongs to user {owner}, but commands run as root, without root's rights to other "
             f"users' files. Tell the user that this server must run as user {owner}."
         )
-    # A rule that allows the command covers only the usual view, so the user may be asked about the named path.
+    # Even if a rule allows the command, the user may be asked about a named path outside the view that the rule covers.
     ending = "; the user may then be asked" if is_reading else ' and set needs: "write"; the user may then be asked'
     if _WRITE_REFUSED.search(text):
         reasons = request.view.restrictions.why.items()
@@ -225,8 +232,8 @@ def _file_hints(command: FinishedCommand) -> list[str]:
             hints.append('Set needs: "write" to ask the user for a view in which the command can change files.')
         elif not rules and (lock := _NO_LOCK.search(text)) is not None and not is_inside(lock[1], request.roots):
             hints.append(
-                "The repository is outside the workspace. This server asks the user about it if git itself is in the "
-                "command. If the client's own dialog decides, only the operator can add the repository, with "
+                "The repository is outside the workspace. This server asks the user about it if the command calls git "
+                "directly. If the client asks the user instead, only the operator can add the repository, with "
                 "--workspace."
             )
         elif not rules:
@@ -320,15 +327,15 @@ def _hints_about_protected_files(command: FinishedCommand, lines: Sequence[str],
         hint = (
             "Commands can change files in /tmp and in the workspace (unless it is mounted read-only), so install "
             "packages there (python -m venv, npm without -g). Elsewhere they can change only existing files and "
-            "folders that they name or enter with cd, and not remove those. Workspace files that other programs "
+            "folders that they name or enter with cd, but not remove these. Workspace files that other programs "
             "execute or obey can be changed with write_file and edit, or by a command that names them, with consent."
         )
     hints = [hint]
     if not (request.view.is_git or request.view.is_asked) and changes_by_git_alone(read_command(request.command)):
         hints.append(
             "Git can change such files too, if the user has agreed to a command that runs only git. Set needs: "
-            '"write" to ask (but not in approval mode yolo). Check git status: git may have changed only some of the '
-            "files."
+            '"write" to ask; this does not work in approval mode yolo. Check git status: git may have changed only '
+            "some of the files."
         )
     return hints
 
@@ -356,9 +363,9 @@ def _network_and_process_hints(command: FinishedCommand) -> list[str]:
         )
     elif not is_landlock and _NO_LISTENER.search(text) and _LOOPBACK.search(f"{request.command}\n{text}"):
         hints.append(
-            "With network access, a command uses the machine's loopback. A server that a command without network "
-            "access has started can be reached only by such commands. To run one, name no other hosts in it, and do "
-            "not set needs."
+            "With network access, a command uses the machine's loopback. A server that was started without network "
+            "access can be reached only by commands without network access. To run such a command, name no other "
+            "hosts in it, and do not set needs."
         )
     if not is_landlock and any(_CONNECTS.search(line) and _SOCKET.search(line) for line in text.splitlines()):
         hints.append(
@@ -513,7 +520,7 @@ def timed_out_message(command: FinishedCommand, silence_seconds: float) -> str:
         advice = "Split it" if seconds * 1000 >= MAX_COMMAND_TIMEOUT else longer_timeout
     if _NO_TERMINAL.search(output.text):
         advice = (
-            "It seems to wait for a person at a terminal, which commands do not have. Change files with edit or "
+            "It seems to have waited for a person at a terminal, which commands do not have. Change files with edit or "
             "write_file, and use options that make a program exit on its own (top -b -n 1)."
         )
     else:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 import socket
 from collections.abc import Awaitable, Callable, Iterable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from ipaddress import AddressValueError, IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_address, ip_network
@@ -112,7 +113,7 @@ def parse_url(text: str) -> UrlTarget:
                 host = str(IPv4Address(host))
             except AddressValueError:
                 raise UrlError(
-                    f"its host '{brief(host)}' is a number but not an address in the usual form 1.2.3.4"
+                    f"its host '{brief(host)}' ends with a number but is not an address in the usual form 1.2.3.4"
                 ) from None
         elif len(host) > MAX_HOST_CHARS or not all(map(_LABEL.fullmatch, labels)):
             raise UrlError(f"'{brief(one_line(raw_host))}' is not a host name")
@@ -127,7 +128,7 @@ def parse_url(text: str) -> UrlTarget:
 
 
 # IANA's special-purpose, multicast and reserved addresses. They are listed here, because the list in `ipaddress`
-# depends on the version of Python. 168.63.129.16 is not one of them, but is no public server: in Azure, each
+# depends on the version of Python. 168.63.129.16 is not one of them, but is not a public server either: in Azure, each
 # virtual machine reaches its host at this address.
 _V4_CLOSED = tuple(
     IPv4Network(text)
@@ -137,14 +138,15 @@ _V4_CLOSED = tuple(
         *("198.51.100.0/24", "203.0.113.0/24", "224.0.0.0/3"),
     )
 )
-_V6_GLOBAL = IPv6Network("2000::/3")  # all assigned global unicast addresses; everything else is refused
+_V6_GLOBAL = IPv6Network("2000::/3")  # all assigned global unicast addresses; others are refused, except NAT64
 # Addresses for protocols (including Teredo) and for documentation
 _V6_CLOSED = (IPv6Network("2001::/23"), IPv6Network("2001:db8::/32"), IPv6Network("3fff::/20"))
 _NAT64 = IPv6Network("64:ff9b::/96")
 _6TO4 = IPv6Network("2002::/16")
 _ISATAP = (0x00005EFE, 0x02005EFE)
 _V4_MASK = 0xFFFF_FFFF
-# Names of this machine, and of metadata services that hold the secrets of cloud machines. They are never looked up.
+# Names of this machine, and of metadata services that hold the secrets of cloud machines. They are looked
+# up only if the operator allows them by name.
 _CLOSED_NAMES = frozenset({"localhost", "metadata", "metadata.google.internal", "metadata.goog", "instance-data"})
 
 
@@ -189,6 +191,9 @@ class PrivateHosts:
             try:
                 self._networks.append((ip_network(host), port))
             except ValueError:
+                start = "*." if host.startswith("*.") else ""
+                with suppress(UnicodeError):  # a name that has no ASCII form matches no host
+                    host = start + ascii_host(host.removeprefix(start))
                 self._names.append((host.rstrip("."), port))
 
     def opens_name(self, host: str, port: int) -> bool:
@@ -276,7 +281,7 @@ class AddressGuard:
         self.check(target)
         addresses = await self.look_up(target)
         if not self._private.opens_name(target.host, target.port):
-            # One forbidden address is enough: a name may add an allowed one in an attempt to reach it.
+            # One forbidden address is enough, because the owner of the name may have added allowed ones as a disguise.
             for address in addresses:
                 self._check_address(target, address)
         return addresses

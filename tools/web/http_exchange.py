@@ -219,7 +219,7 @@ def _failure_reason(error: Exception | None) -> str:
             return "its TLS connection failed, perhaps because it supports no accepted version of TLS"
         cause = cause.__cause__ or cause.__context__
     if isinstance(error, httpx.ConnectError):
-        return "the connection is refused"
+        return "the connection failed or was refused"
     if isinstance(error, httpx.RemoteProtocolError):
         return "its response is not HTTP, or its headers never end"
     return "the connection broke before a response arrived"

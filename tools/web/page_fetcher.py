@@ -81,7 +81,10 @@ class PageFetcher:
         signal: AbortSignal,
         progress: Progress,
     ) -> Page:
-        """Fetch a page, and cache it for the client. Raises a `ToolError` if the page cannot be opened."""
+        """Fetch a page, and cache it if it is text and the client can be identified.
+
+        Raises a `ToolError` if the page cannot be opened.
+        """
         request = WebRequest(target.url, headers={"Accept": page_format.accept_header}, client_key=client_key)
         response = await self.opener.open(request, progress=progress)
 
@@ -95,6 +98,10 @@ class PageFetcher:
         if client_key and not page.media:
             self._cache.put((client_key, target.url, page_format), page)
         return page
+
+
+def _count(number: int, noun: str) -> str:
+    return f"{number:,} {noun if number == 1 else noun + 's'}"
 
 
 def format_page(
@@ -118,9 +125,9 @@ def format_page(
         outcome = f"{url} returned {page.status}" if page.is_error else f"Fetched {url}"
         first = shortened_line(response.redirects[0], MAX_SHOWN_URL_CHARS) if response.redirects else ""
         via = f", redirected from {first}" if first else ""
-        kind = one_line(brief(response.media_type)) or "of unstated type"
-        text_size = f"{total:,} characters of text from " if page.text else ""
-        headline = f"{outcome}{via}: {kind}, {text_size}{page.size:,} bytes."
+        kind = one_line(brief(response.media_type)) or "type not stated"
+        text_size = f"{_count(total, 'character')} of text from " if page.text else ""
+        headline = f"{outcome}{via}: {kind}, {text_size}{_count(page.size, 'byte')}."
     lines = [headline]
     if is_refetched:
         lines.append("The page was fetched again, because it was not in the cache, so its text may have changed.")
@@ -132,7 +139,7 @@ def format_page(
     if other_urls:
         lines.append(f"Not fetched; call web_fetch for each: {' '.join(other_urls)}")
     if page.text and start >= total:
-        lines.append(f"The text has {total:,} characters, so there is nothing at start_index={start}.")
+        lines.append(f"The text has {_count(total, 'character')}, so there is nothing at start_index={start}.")
     elif page.text:
         end = min(start + length, total)
         if end < total:

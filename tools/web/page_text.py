@@ -91,7 +91,7 @@ def decode(body: bytes, charset: str | None, *, is_markup: bool, is_cut: bool) -
             is_cut_character = is_cut and len(body) - error.start < _LONGEST_CHARACTER
             encoding_guess = None if is_cut_character else guess(body)
         if encoding_guess is not None:
-            note = f"Its encoding is not stated. It is shown as {encoding_guess.name}, {encoding_guess.how}."
+            note = f"It states no known encoding. It is shown as {encoding_guess.name}, {encoding_guess.how}."
             return encoding_guess.decoded.text, note
     if name not in _MULTIBYTE and not name.startswith("utf-"):
         return _decode_by_table(body, name), ""
@@ -213,12 +213,14 @@ def page_of(response: WebResponse, page_format: Format, media: MediaHandling, si
     page = _convert(response, page_format, media, signal)
     notes = page.notes
     if response.truncation is not None:
-        notes = (f"Only its first {len(response.body):,} bytes were read: {response.truncation}.", *notes)
+        size = len(response.body)
+        rest = f"Only its first {size:,} bytes were" if size > 1 else "Only its first byte was"
+        notes = (f"{rest if size else 'None of its content was'} read: {response.truncation}.", *notes)
     if response.status in REDIRECTS and response.moved_to is None:
         notes = (f"It is a redirect ({page.status}) without a target.", *notes)
     wait = response.headers.get("retry-after", "")
     if page.is_error and _WAIT.fullmatch(wait):
-        unit = " seconds" if wait.isdigit() else ""
+        unit = "" if not wait.isdigit() else " second" if wait == "1" else " seconds"
         notes = (f"The server asks clients to wait before the next request: {wait}{unit} (Retry-After).", *notes)
     if refresh := response.headers.get("refresh"):
         notes = (*notes, *_target_notes(response, (refresh,), ()))
@@ -250,7 +252,8 @@ def _convert(response: WebResponse, page_format: Format, media: MediaHandling, s
     is_cut = response.truncation is not None
     page = Page(response, len(body))
     if not body:
-        return replace(page, notes=("The response has no content.",)) if response.moved_to is None else page
+        is_empty = response.moved_to is None and response.truncation is None
+        return replace(page, notes=("The response has no content.",)) if is_empty else page
     head = body[:SNIFFED_BYTES]
     file_type = detect(head, parse_url(response.url).path.partition("?")[0])
     # The stated type counts only if the first bytes are not those of an image, audio, video or PDF file.
@@ -301,7 +304,7 @@ def _convert(response: WebResponse, page_format: Format, media: MediaHandling, s
         return _media(page, file_type, media, "The PDF has no text; it may be scanned.")
     if pdf.is_complete:
         return replace(page, text=pdf.text)
-    note = f"Only the first {pdf.last} of {pdf.count} pages could be read: {pdf.stop_reason}."
+    note = f"Only {pdf.page_range} could be read: {pdf.stop_reason}."
     return replace(page, text=pdf.text, notes=(note,))
 
 

@@ -259,7 +259,8 @@ class SearchProvider:
         if status == 429:
             retry_after = response.headers.get("retry-after", "").strip()
             is_time = _SECONDS.fullmatch(retry_after) is not None
-            retry_time = f"in {retry_after} seconds" if is_time else "later; its plan may be used up"
+            unit = "second" if retry_after == "1" else "seconds"
+            retry_time = f"in {retry_after} {unit}" if is_time else "later; its quota may be used up"
             return f"accepts no more searches for now ({status}). Try again {retry_time}."
         if status == 403 and self.name == "searxng":
             return (

@@ -47,7 +47,8 @@ _IDLE_JOINERS = re.compile(f"(?<=[\x00-\x7f])[{_JOINERS}]++(?=[\x00-\x7f])")
 
 def sanitise(text: str) -> str:
     """Remove invisible characters, normalise line endings, and turn active tags into plain characters."""
-    # Each step processes the whole text, because a removal at the edge of a piece could create new matches.
+    # Each of the three passes covers the whole text before the next one begins, because a removal at the edge of a
+    # piece could create new matches.
     parts: list[str] = []
     start = 0
     while start < len(text):

@@ -1,9 +1,9 @@
 """The only way to open a URL.
 
 A request goes to a checked address, never to a name. The addresses of a host are looked up once, and all of them must
-be allowed. The connection goes to one of these addresses, and TLS still verifies the host's name. Each redirect is a
-new request with all checks. Cookies are neither kept nor sent, and the environment supplies no proxy or credentials
-(`http_exchange`).
+be allowed, except for endpoints in the operator's settings. The connection goes to one of these addresses, and TLS
+still verifies the host's name. Each redirect is a new request with all checks. Cookies are neither kept nor sent, and
+the environment supplies no proxy or credentials (`http_exchange`).
 """
 
 from __future__ import annotations

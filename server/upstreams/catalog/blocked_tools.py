@@ -45,7 +45,7 @@ def block_of(
     if not blocking and not lock.problem:
         return None
     fields = ", ".join(change.field for change in blocking)
-    reason = f"has added this tool since its tools were approved ({LOCK_NAME})"
+    reason = f"offers this tool, but nobody has approved it ({LOCK_NAME})"
     if fields:
         reason = f"has changed this tool ({fields}) since it was approved ({LOCK_NAME})"
     description = (
@@ -101,8 +101,9 @@ class BlockedMCPTool(DiscoveredMCPTool):
         del client_key
         if self.block.lock_problem:
             return f"{LOCK_NAME} cannot be used"
-        action = "added" if self.block.standing == "new" else "changed"
-        return f"the server {self.alias} has {action} this tool since its tools were approved in {LOCK_NAME}"
+        if self.block.standing == "new":
+            return f"nobody has approved this tool of the server {self.alias} ({LOCK_NAME})"
+        return f"the server {self.alias} has changed this tool since it was approved ({LOCK_NAME})"
 
     def record_consent(self, client_key: str) -> None:
         """Do nothing: an approval applies to everybody, so nothing is recorded per client."""

@@ -273,7 +273,7 @@ def parse_lock(content: bytes) -> dict[str, Json]:
         _LockFile.model_validate(parsed)
     except ValidationError as error:
         location = visible_line(".".join(str(key) for key in error.errors()[0]["loc"])[:MAX_PLACE_CHARS])
-        raise ValueError(f"the value at {location or 'the top level'} does not belong in a lock file") from None
+        raise ValueError(f"the value at {location or 'the top level'} is missing or wrong") from None
     return cast("dict[str, Json]", parsed["servers"])
 
 

@@ -163,7 +163,7 @@ def name_map(upstreams: Sequence[NameList], taken_names: Collection[str], budget
             elif between and alias in aliases and alias != name_list.alias:
                 holder = f"the server {alias}, whose names begin with its alias"
             elif name in old_names and name not in name_list.renamed:
-                holder = f"'{old_names[name]}' of the same server, which was renamed"
+                holder = f"the renamed '{old_names[name]}' of the same server"
             rank = (not name_list.has_prefix, position, name)
             candidates.append(_Candidate(Origin(name_list.alias, name), published_name, change, rank, holder))
     winners: dict[str, _Candidate] = {}

@@ -44,7 +44,8 @@ MAX_FILES = 1_000
 MAX_DAYS = 30  # the age after which a file is removed
 
 NEVER_LISTED = ""  # stored instead of a revision if the server was too slow for the first list
-NEVER_LISTED_SECONDS = 3_600  # how long `NEVER_LISTED` is valid; short, because only an installation may be slow
+# How long `NEVER_LISTED` is valid: not long, because the server may have been slow only while it was being installed
+NEVER_LISTED_SECONDS = 3_600
 
 _SUFFIX = ".json"
 _VERSIONS = frozenset((NEVER_LISTED, *HANDSHAKE_PROTOCOL_VERSIONS, *MODERN_PROTOCOL_VERSIONS))

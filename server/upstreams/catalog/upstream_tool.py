@@ -37,7 +37,7 @@ logger = logging.getLogger(__name__)
 
 MAX_LOGGED_NAMES = 20  # maximum number of changed, blocked or hidden tools that the log names per list change
 
-# Maximum total length, in characters and per upstream, of the first versions kept of changed and unlisted tools
+# Maximum total length, in characters and per upstream, of the stored first versions of changed and unlisted tools
 MAX_KEPT_CHARS = 2_000_000
 MAX_REMEMBERED = 10_000  # maximum number of remembered tools per upstream; listed tools are always remembered
 FLAT_KEY = "ui/resourceUri"  # the `_meta` key of an app's URI in a draft of the extension
@@ -53,7 +53,7 @@ class ToolRecord:
     # The current digest; empty after the operator has changed the server's entry, `_FORGOTTEN` for a forgotten tool
     current_digest: str
     is_blocked: bool = False  # whether the lock file blocks the tool
-    # The first version's watched fields, as texts, if the tool has changed or was unlisted since; `None` if not known
+    # The first version's watched fields, as texts, if the tool has since changed or been unlisted; `None` if not known
     first_texts: Mapping[str, str] | None = None
     # Pairs of a client's key and a digest that the person behind that client agreed to
     consents: set[tuple[str, str]] = field(default_factory=set[tuple[str, str]])
@@ -340,8 +340,10 @@ class DiscoveredMCPTool(BaseTool[Arguments]):
         record, digest = self._record, self._digest
         if record is None or digest == record.first_digest or (client_key, digest) in record.consents:
             return ""
+        if not record.first_digest:
+            return f"the server {self.alias} has listed too many tools to know whether this one has changed"
         return (
-            f"the server {self.alias} has changed this tool (its description or its schema) since it was first listed"
+            f"the server {self.alias} has changed this tool (title, description or schemas) since it was first listed"
         )
 
     @property
@@ -371,7 +373,7 @@ class DiscoveredMCPTool(BaseTool[Arguments]):
             return ""
         if not self._record.current_digest:
             return f"the operator has changed the entry of the server {self.alias} in the meantime"
-        return f"the server {self.alias} has changed this tool in the meantime (its description or its schema)"
+        return f"the server {self.alias} has changed this tool in the meantime (title, description or schemas)"
 
     async def should_confirm_execute(self, params: Arguments, context: ToolContext) -> ConfirmationDetails | None:
         is_asked_again = self.why_asked_again(context.client.key) != ""

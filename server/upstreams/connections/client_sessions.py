@@ -1,8 +1,8 @@
 """An upstream's sessions, one per client, so that questions and state never reach another client.
 
-A session opens when a client first uses the upstream. It closes when it has been idle for a long time, when the
-client's connection is closed, when the upstream's entry changes, or when it must make room for another session. Each
-session has an owner task, because the same task must open and close a connection.
+A session opens when a client first uses the upstream. It closes when it has been idle for a long time, when the client
+or the upstream closes its connection, when the upstream's entry changes, or when it must make room for another session.
+Each session has an owner task, because the same task must open and close a connection.
 """
 
 from __future__ import annotations
@@ -205,7 +205,7 @@ class ClientSessions:
         if len(self._slots) >= max_sessions and not self._make_room(key[0], max(max_sessions // 2, 1)):
             raise ToolError(
                 ToolErrorType.UPSTREAM_UNAVAILABLE,
-                f"The server {upstream.alias} already has the maximum number of clients, {max_sessions} "
+                f"The server {upstream.alias} already has the maximum number of sessions, {max_sessions} "
                 f"(mcpServers.{upstream.alias}.maxSessions). Try the call again later, or continue without it.",
             )
         current_transport, login = upstream.transport, upstream.login_of(self.login_principal(exchange))

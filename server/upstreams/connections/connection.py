@@ -143,7 +143,7 @@ def failure_of(error: BaseException) -> tuple[UpstreamState, str]:
         return UpstreamState.NEEDS_AUTHENTICATION, challenge.description
     if isinstance(error, RelayError):
         return UpstreamState.FAILED, why_failed(error)
-    # The numbers of some other subclasses, such as TLS errors, are not those of the operating system.
+    # In some subclasses of `OSError`, such as TLS errors, `errno` is not the operating system's number.
     if type(error) in (OSError, BlockingIOError) and isinstance(error, OSError) and error.errno:
         return UpstreamState.FAILED, f"the connection failed: {os.strerror(error.errno)}"
     logger.warning("a connection to an upstream failed (%s)", type(error).__name__)
@@ -177,7 +177,7 @@ class LoginNeededError(ToolError):
         super().__init__(ToolErrorType.UPSTREAM_UNAVAILABLE, message)
         self.login = login
         # The `Authorization` header that was not sufficient, if any. Without a challenge, the latest header is from a
-        # login that was completed after the server refused.
+        # login that was completed after the server refused the request.
         self.rejected_header = None if login.challenge is None else login.latest_header
 
 
@@ -290,7 +290,7 @@ class Upstream:
                 if not is_established and transport is not transports[-1]:
                     first_failure = replace(self.status)
                     problem = first_failure.problem
-                    self.log.info("upstream %s does not answer over %s: %s", self.alias, transport.name, problem)
+                    self.log.info("upstream %s cannot be used over %s: %s", self.alias, transport.name, problem)
                     continue
                 if not is_established and first_failure is not None:
                     self._add_first_failure(first_failure, transport)
@@ -503,7 +503,7 @@ class Upstream:
         self.tried.set()
 
     async def _reread_lists(self, session: UpstreamSession) -> None:
-        """Read lists again whenever the upstream announces that they have changed."""
+        """Read lists again whenever a read has been scheduled, and store the lists for the next run."""
         stale: dict[str, bool] = {}
 
         async def use_list(kind: OfferedKind, items: list[Json]) -> None:
@@ -603,7 +603,7 @@ class Upstream:
         return {name: fact for name, fact in facts.items() if fact is not None}
 
     def warn_once(self, failure: str, reason: str) -> None:
-        """Log a failure, as a warning at first, and at a lower level if it repeats."""
+        """Log a failure: as a warning, or at a lower level if it repeats or `MAX_WARNINGS` have been logged."""
         message = f"{failure}: {reason}"
         is_new = message not in self._warnings and len(self._warnings) < MAX_WARNINGS
         if is_new:
@@ -666,7 +666,7 @@ class Upstream:
                 await self._outcome.wait()
 
     def unavailable(self) -> ToolError:
-        """Return the error for a disconnected upstream, and trigger a new attempt."""
+        """Return the error for a disconnected upstream, and trigger a new attempt unless a person must log in first."""
         if self.wants_login and (login_error := self.login_needed()) is not None:
             return login_error
         self.retry_now()

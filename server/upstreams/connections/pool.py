@@ -237,8 +237,8 @@ class UpstreamPool:
     def _login_of(self, alias: str, entry: UpstreamSettings, principal: str) -> Login | None:
         """Return the login of a principal to a server.
 
-        Returns `None` over stdio, if the entry disables logins or has its own `Authorization` header, or if logins
-        cannot be stored.
+        Returns `None` over stdio, if the entry disables logins, if it has an `Authorization` header and no `oauth`, or
+        if logins cannot be stored.
         """
         oauth, logins = entry.oauth, self.logins
         has_token = any(name.lower() == "authorization" for name in entry.headers)

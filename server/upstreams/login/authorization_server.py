@@ -1,8 +1,7 @@
 """The authorization server of an upstream: discovery, registration, and token requests.
 
-Discovery follows the 2026-07-28 revision of the MCP specification; comments mark where RFC 6749, 7591, 8414, 8707, 9207
-and 9728 apply. Redirects are not followed, so secrets go only to addresses that the authorization server itself
-published.
+Discovery follows the 2026-07-28 revision of the MCP specification; comments name the RFCs that apply. Redirects are not
+followed, so secrets go only to addresses that the authorization server itself published, or to its default ones.
 """
 
 from __future__ import annotations
@@ -52,7 +51,7 @@ _SECRET_METHODS = ("client_secret_basic", "client_secret_post")
 
 
 class AuthorizationServerDownError(LoginError):
-    """No answer in JSON arrived, or not in time. The login is kept, because its state is unknown."""
+    """No JSON answer arrived in time. The login is kept, because its state is unknown."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -381,7 +380,7 @@ def wanted_scopes(
 
 
 def configured_client(server: AuthorizationServer, oauth: OAuthSettings) -> OAuthClientInformationFull | None:
-    """Return the client that the operator has registered; `None` if this program should register itself."""
+    """Return the client that the settings name; `None` if this program should register itself."""
     if oauth.client_id is not None:
         methods = server.metadata.token_endpoint_auth_methods_supported or _SECRET_METHODS
         usable_methods = [candidate for candidate in _SECRET_METHODS if candidate in methods] or list(_SECRET_METHODS)

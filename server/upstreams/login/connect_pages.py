@@ -83,7 +83,7 @@ class ConnectPages:
         self._links: dict[bytes, _ConnectLink] = {}
         self._states: dict[str, _OpenLogin] = {}
         self.uri = f"{self._base}{CALLBACK}"
-        # A reverse proxy that publishes this server under a path strips that path from requests.
+        # Requests arrive here without the path under which a reverse proxy may publish this server.
         self.routes = [
             Route(f"{CONNECT}/{{token}}", self._show_page, methods=["GET"]),
             Route(f"{CONNECT}/{{token}}", self._start_login, methods=["POST"]),

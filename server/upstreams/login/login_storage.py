@@ -1,7 +1,7 @@
 """The interface to login storage, and the storage on this machine; `shared_logins` has the storage for replicas.
 
-A storage also keeps the authorization server of each OAuth client from the settings (`issuer_of`). That server is the
-same for all principals, and stays stored after a logout.
+Both also keep the authorization server of each OAuth client from the settings (`issuer_of`). That server is the same
+for all principals, and stays stored after a logout.
 
 On this machine, each login is a file in the user's state folder, with its secrets there or in the system keyring. A
 file's name is a digest of the server's address and the principal. The file names the authorization server and contains
@@ -53,8 +53,8 @@ class LoginsUnavailableError(TokenStoreError):
 
     def __init__(self) -> None:
         super().__init__(
-            "The store with the logins (store.url) is unavailable, so nothing was changed there. Try again a little "
-            "later; if this persists, the operator must check the store and the log."
+            "The store with the logins (store.url) is unavailable. Try again a little later; if this persists, the "
+            "operator must check the store and the log."
         )
 
 
@@ -78,7 +78,7 @@ Release = Callable[[], Awaitable[None]]
 
 
 class LoginStore(Protocol):
-    """Stores logins. Methods may raise a `TokenStoreError`: a `LoginsUnavailableError` if it may be temporary."""
+    """Stores logins. Methods may raise a `TokenStoreError`: a `LoginsUnavailableError` if a retry may succeed."""
 
     async def run(self) -> None:
         """Do background work until cancelled."""
@@ -135,7 +135,10 @@ def key_of(resource: str, principal: str) -> str:
 
 
 def issuer_key_of(resource: str, client_id: str) -> str:
-    """Return the key of the authorization server of a client. No principal begins with a null character."""
+    """Return the key of the authorization server of a client.
+
+    It is never the key of a login, because no principal begins with a null character.
+    """
     return key_of(resource, f"\0{client_id}")
 
 
@@ -421,9 +424,11 @@ def _keyring() -> Generator[Any]:
         import keyring  # noqa: PLC0415 - needed only if chosen; the import takes a tenth of a second
         from keyring import errors  # noqa: PLC0415
     except ImportError:
+        from server.settings.invalid_values import install_command  # noqa: PLC0415 - needed only if keyring is missing
+
         raise TokenStoreError(
-            "This login needs the system keyring, but the package keyring is missing: run pipx install --force "
-            f"'coretools-mcp[keyring]', {_FILE_HINT}."
+            "This login needs the system keyring, but the package keyring is missing: run "
+            f"{install_command('keyring')}, {_FILE_HINT}."
         ) from None
     try:
         yield cast("ModuleType", keyring)

@@ -46,7 +46,10 @@ NOT_OPEN = "This page does not belong to an open login: the login was completed 
 
 
 class PortTakenError(Exception):
-    """Another process has the port. `logins` are the logins open in it; `None` if it does not tell which are open."""
+    """Another process has the port, or this user may not listen on it.
+
+    `logins` are the logins that are open in the other process; `None` if it does not tell which are open.
+    """
 
     def __init__(self, logins: frozenset[str] | None) -> None:
         super().__init__("the callback port is in use")
@@ -98,7 +101,7 @@ class CallbackListener:
     async def at(cls, port: int) -> AsyncGenerator[CallbackListener]:
         """Listen on a port, which all logins of this process share.
 
-        Raises a `PortTakenError` if another process listens on the port.
+        Raises a `PortTakenError` if another process has the port, or this user may not listen on it.
         """
         listening_socket: socket.socket | None = None
         listener = cls._open.get(port)

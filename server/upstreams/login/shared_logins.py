@@ -133,7 +133,7 @@ class SharedLogins:
         row = await self._access(self._issuers.read(key))
         if row.version != ABSENT and row.value is None:
             raise TokenStoreError(
-                "The authorization server of a client in the store (store.url) cannot be decrypted with "
+                "The record of a client's authorization server in the store (store.url) cannot be decrypted with "
                 "http.stateKeys, or is damaged: set oauth.issuer in the server's entry."
             )
         await self._access(self._issuers.seal_again(key, row))

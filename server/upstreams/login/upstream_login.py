@@ -1,8 +1,8 @@
 """The login of one principal to one upstream: getting tokens, renewing them, and asking a person to log in.
 
-A request waits here only while its token is being renewed. One process renews a token or logs in, and the others use
-the result: a refresh token that is used twice looks stolen, so the authorization server would revoke it and all tokens
-from it (RFC 9700, 4.14.2).
+A person's login runs in a task of its own, so it continues even if the request that needs it is cancelled. One process
+renews a token or logs in, and the others use the result: a refresh token that is used twice looks stolen, so the
+authorization server would revoke it and all tokens from it (RFC 9700, 4.14.2).
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ RENEWAL_PAUSE_SECONDS = 10.0  # a token rejected this soon after its renewal is 
 CHECK_SECONDS = 10.0  # how often to check whether a login in use has been removed or replaced
 
 StoredT = TypeVar("StoredT")
-_FORGOTTEN = ("invalid_client", "unauthorized_client")  # RFC 6749, 5.2: error codes for an unknown client
+_FORGOTTEN = ("invalid_client", "unauthorized_client")  # the client must register again (RFC 6749, 5.2)
 
 
 class LoginStoreUnavailableError(LoginError):
@@ -82,7 +82,7 @@ class LoginStoreUnavailableError(LoginError):
 
 
 class LoginBusyError(LoginError):
-    """Another process has locked the login for too long, so the login was not changed."""
+    """Another process has held the login's lock for too long, so the login was not changed."""
 
     def __init__(self) -> None:
         super().__init__("another process has been renewing this login for too long")
@@ -133,7 +133,7 @@ class LoginAttempt:
 
 
 def login_store(replica: Replica, state_folder: str | None, storage: Literal["file", "keyring"]) -> LoginStore | None:
-    """Return the storage that replicas share, if the replica has a store and keys; otherwise that on this machine.
+    """Return the storage that replicas share, if the replica has a store and keys; otherwise this machine's storage.
 
     Returns `None` if replicas share no storage and there is no state folder on this machine.
     """
@@ -147,8 +147,9 @@ def login_store(replica: Replica, state_folder: str | None, storage: Literal["fi
 class Login:
     """The login of one principal to one upstream.
 
-    `principal` is empty for this machine's user. Redirects go to `port`, or for people on other machines to `pages`.
-    `options` are the command-line options with which `coretools-mcp login` uses the same settings.
+    `principal` is empty for this machine's user. Redirects go to `pages` if given, or else to this machine: to the
+    `callback_port` of `oauth`, or else to `port`. `options` are the command-line options with which `coretools-mcp
+    login` uses the same settings.
     """
 
     def __init__(
@@ -214,7 +215,7 @@ class Login:
                 except LoginStoreUnavailableError:
                     if not self.needs_person:
                         raise
-                    return None  # the server may not need a login
+                    return None  # the server might not need a login
             record = self._record
             if record is None or record.token is None:
                 return None if self.needs_person else await self.renew(None)
@@ -327,7 +328,7 @@ class Login:
         return _header_of(self._record)
 
     async def stored_header(self) -> str | None:
-        """Return the stored `Authorization` header; `None` without a token, or if the login cannot be read."""
+        """Return the stored `Authorization` header, if any. May raise a `LoginStoreUnavailableError`."""
         return _header_of(await self._read_usable())
 
     async def begin(
@@ -359,7 +360,7 @@ class Login:
                             "oauth.callbackPort or proxy.loginPort"
                         ) from None
                     which_login = "this" if self.digest in error.logins else "another"
-                    on_wait(f"{which_login} login is open in another process; waiting until that login is completed")
+                    on_wait(f"{which_login} login is open in another process; waiting for it to be completed")
                 else:
                     return self._attempt
                 if anyio.current_time() > deadline:
@@ -474,8 +475,8 @@ class Login:
     async def _claim_issuer(self, server: AuthorizationServer, record: StoredLogin | None) -> None:
         """Check an authorization server before it gets the client's secret: an upstream could name any server.
 
-        `oauth.issuer` decides. Without it, the first authorization server is the only one for this upstream and client,
-        for all principals, and also after a logout.
+        `oauth.issuer` decides. Without it, only the first authorization server is accepted for this upstream and
+        client, for all principals, even after a logout.
         """
         client_id, issuer = self.oauth.client_id, self.oauth.issuer
         if client_id is None or issuer is not None:
@@ -494,7 +495,8 @@ class Login:
         if expected is not None and not is_same_issuer(server.issuer, expected):
             raise LoginError(
                 f"the authorization server {visible_line(server.issuer)} cannot be used, because the login belongs to "
-                f"{visible_line(expected)}. If the latter has moved, set oauth.issuer to the new one, and log in again"
+                f"{visible_line(expected)}. If that server has moved, set oauth.issuer to its new address, and log in "
+                "again"
             )
 
     async def _keep_issuer(self, client_id: str, issuer: str) -> None:
@@ -574,7 +576,7 @@ class Login:
         return is_removed
 
     async def _remove_client(self, client: OAuthClientInformationFull, *, is_certain: bool) -> None:
-        """Remove a client that the server has forgotten, and its tokens. If there are tokens, this must be certain."""
+        """Remove a client that the authorization server has forgotten; if it has tokens, only if `is_certain`."""
         async with self._lock():
             record = await self._read_usable()
             is_same_client = record is not None and record.client.get("client_id") == client.client_id
@@ -606,7 +608,7 @@ class Login:
 
     @asynccontextmanager
     async def _lock(self, owner: str | None = None) -> AsyncGenerator[None]:
-        """Keep other processes from renewing this login or, with `owner`, from doing work under that owner's lock."""
+        """Lock this login, so that no other process renews it; with `owner`, take that owner's lock instead."""
         owner = self.principal if owner is None else owner
         deadline = anyio.current_time() + TURN_SECONDS
         release: Release | None = None
@@ -729,7 +731,7 @@ def _fresh_header(record: StoredLogin | None, old_header: str | None) -> str | N
 
 
 def _is_old(record: StoredLogin) -> bool:
-    """Return whether a token has expired, or will expire before a response arrives."""
+    """Return whether a token has expired, or may expire before a response arrives."""
     if record.expires_at is None or record.token is None:
         return False
     lifetime = record.token.get("expires_in")
@@ -748,7 +750,7 @@ def _code_of(parameters: Mapping[str, str], server: AuthorizationServer) -> str:
         code = error_code(parameters)
         if code == "access_denied":
             raise LoginError(f"{server.host} refused it", code)
-        raise LoginError(f"{server.host} answered {error_text(parameters) or 'an error'}", code)
+        raise LoginError(f"{server.host} returned {error_text(parameters) or 'an error'}", code)
     if not (code := parameters.get("code")):
         raise LoginError(f"{server.host} sent the browser back without a code")
     return code

@@ -1,4 +1,4 @@
-"""Asks a client's user to log in: at an address that the client opens, or with a command to run in a terminal.
+"""Asks a client's user to log in: at an address, or with a command to run in a terminal.
 
 The address is the authorization server's, so no secret passes through the client. The authorization server redirects
 the browser to this machine, so only a browser on this machine can complete the login. With `http.publicUrl`, the
@@ -126,7 +126,7 @@ class LoginQuestions:
 
     def _message(self, login: Login, attempt: LoginAttempt, address: str) -> str:
         host = visible_line(urlsplit(attempt.request.url).netloc)
-        page_hint = f", on a page at {urlsplit(address).netloc}" if self.logins.pages is not None else ""
+        page_hint = f", starting from a page at {urlsplit(address).netloc}" if self.logins.pages is not None else ""
         return (
             f"The MCP server {login.alias} asks you to log in at {host}{page_hint}. coretools-mcp then keeps the login "
             f"{'on its own server' if page_hint else 'on this machine'}, for this MCP server only."

@@ -81,7 +81,7 @@ def checked_result(result: Json, method: str, *, is_modern: bool) -> Json:
         has_any = not removed_fields.isdisjoint(result)
         return {name: value for name, value in result.items() if name not in removed_fields} if has_any else result
     if not is_modern or not isinstance(kind, str) or method not in _METHODS_OF_KIND.get(kind, ()):
-        raise UnusableAnswerError("its result is of a type that its revision, or this request, does not have")
+        raise UnusableAnswerError("its result has a type that its revision, or this request, does not allow")
     return result
 
 
@@ -377,7 +377,7 @@ def _with_way_out(message: str, alias: str) -> str:
 
 
 def protocol_error_for(error: RelayError | ToolError | TimeoutError, alias: str, exchange: Exchange) -> MCPError:
-    """Return the error to send to the client for a failed request; an upstream's own error is relayed in full."""
+    """Return the error to send to the client for a failed request."""
     if isinstance(error, UpstreamError):
         return protocol_error(error.error, alias, exchange)
     as_tool_error = tool_error_for(error, alias, "the request")
@@ -416,7 +416,7 @@ def tool_error_for(error: RelayError | ToolError | TimeoutError, alias: str, cal
             )
         case _:
             message = (
-                f"The connection to the server {alias} was lost during {call}. {unknown} The connection is restored "
-                "automatically."
+                f"The connection to the server {alias} was lost during {call}. {unknown} The connection will be "
+                "restored automatically."
             )
     return ToolError(ToolErrorType.UPSTREAM_UNAVAILABLE, message)

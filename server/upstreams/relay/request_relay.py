@@ -176,7 +176,8 @@ class SuspendedCalls:
     def has_room(self, owner: str) -> bool:
         """Return whether another call of a client can be suspended.
 
-        If all places are taken, a client with fewer suspended calls may replace a call of the client with the most.
+        No client may have more than `MAX_OF_ONE`. If all places are taken, the call may replace one of the client with
+        the most suspended calls, unless its own client would then have as many as that one had.
         """
         counts = Counter(call.owner for call in self._calls.values())
         own = counts[owner]
@@ -617,17 +618,17 @@ class Relay:
 
 
 def _more_scopes_needed(login_needed: LoginNeededError, challenge: Challenge) -> LoginNeededError:
-    """Return the error for a call that needs more scopes; the next login will request them too."""
+    """Return the error for a call that needs more scopes, or raise a `ToolError` if a new login cannot help."""
     login, scopes = login_needed.login, visible_line(challenge.parameter("scope") or "") or "not named"
     message = f"The server {login.alias} refuses this call: it needs more scopes ({scopes})"
     if login.oauth.scopes is not None:
         message += (
-            f". The login requests only those in mcpServers.{login.alias}.oauth.scopes: the user can add them there, "
-            f"or remove that key, and run `{login.command}`."
+            f". The login requests only the scopes in mcpServers.{login.alias}.oauth.scopes: the user can add the "
+            f"missing ones there, or remove that key, and run `{login.command}`."
         )
     elif not login.wants_more(challenge):
         message += (
-            ", although the login requested them. The user's account may not be entitled to them; "
+            ", even after the latest login. The user's account may not be entitled to them; "
             f"to log in again, run `{login.command}`."
         )
     else:

@@ -268,7 +268,7 @@ class Watch:
     name: str
     exchange: Exchange
     is_ended: bool = False
-    _session: UpstreamSession | None = None  # the session that reports changes, even if it is lost
+    _session: UpstreamSession | None = None  # the session that reports changes; kept when it is lost
     _stream: ChangeStream | None = None
 
     @property
@@ -326,7 +326,7 @@ class Watching:
         self._bus = bus
         self._is_notifying = False
         self._watches: dict[tuple[str, str], list[Watch]] = {}
-        self._connections: set[int] = set()  # the `id` of each handshake-era client's connection that subscribed
+        self._connections: set[int] = set()  # the `id` of each connection with a handshake-era subscription
 
     def updated(self, upstream: Upstream, uri: str, session_key: SessionKey | None) -> None:
         """Record that a resource has changed, for all clients or only for the client with the key `session_key`.

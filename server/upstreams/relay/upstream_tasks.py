@@ -1,8 +1,8 @@
 """Upstream tasks: calls that immediately return a task, whose result is fetched later (SEP-2663).
 
 A client that supports tasks gets the upstream's tasks, each under an id from this server. For any other client, this
-server fetches the result while the call waits. Each question of a task is asked and answered only once, no matter how
-often the task is fetched.
+server fetches the result while the call waits. Each question of a task is answered only once, no matter how often the
+task is fetched.
 """
 
 from __future__ import annotations
@@ -316,7 +316,7 @@ class Tasks:
             "tool": [exchange.params["name"], tool_name],
         }
         _extend_session(session, result)
-        # Omit questions here: only `tasks/get` returns them, after checking them.
+        # Omit questions here: later reports contain them, after `_for_client` has checked them.
         return {**_state_of(result), "taskId": self._ids.seal(_TASK, exchange.client_key, claims)}
 
     async def request(self, method: str, exchange: Exchange) -> Json:
@@ -465,7 +465,7 @@ class _TaskStream:
     acknowledged: anyio.Event = field(default_factory=anyio.Event)
 
     async def listen(self, session: UpstreamSession, routes: list[TaskRoute], ready: anyio.Event) -> None:
-        """Have an upstream report tasks. When the upstream ends its stream, the client's stream is closed too."""
+        """Have an upstream report tasks. If it accepts any, the client's stream is closed when its own stream ends."""
         by_id = {route.id: route for route in routes}
         reports: dict[str, Json] = {}  # the latest unsent report of each task
         has_reports = asyncio.Event()

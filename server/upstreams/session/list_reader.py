@@ -142,8 +142,8 @@ async def read_lists(
     """Read lists concurrently, each within `seconds`, and pass each to `on_list` as soon as it has been read.
 
     A list whose capability is missing is not requested, except for the tools: some servers forget to declare `tools`.
-    `offer` records the items and what was omitted. Raises an error if the tools cannot be listed, or if a list has come
-    through this server itself.
+    `offer` records the items and what was omitted. Raises an error if a list has come through this server itself, or if
+    the tools cannot be listed, except if an upstream that does not declare `tools` answers with an error.
     """
     problems: list[Exception] = []
 
@@ -245,7 +245,7 @@ def tool_with_visible_texts(definition: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def prompt_with_visible_texts(prompt: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a prompt with every character of its titles and descriptions visible, also those of its arguments."""
+    """Return a prompt with every character of its titles and descriptions visible, including those of its arguments."""
     visible_prompt = _visible_item(prompt)
     if isinstance(arguments := visible_prompt.get("arguments"), list):
         visible_prompt["arguments"] = list(map(_visible_item, cast("list[dict[str, Any]]", arguments)))

@@ -35,7 +35,7 @@ from server.upstreams.wire.json_rpc_channel import JsonRpcChannel, RelayError, U
 from server.upstreams.wire.origin_meta import OF_THIS_SERVER
 
 # How long `server/discover` may take if the handshake can be tried next, or was refused (the SDK's value). The time is
-# limited because some servers do not respond to unknown methods; two thirds of the time that remains are the maximum.
+# limited because some servers do not respond to unknown methods; it is at most two thirds of the time that remains.
 PROBE_SECONDS = 10.0
 _TREATED_AS = {"2024-10-07": "2024-11-05"}  # maps an older revision to the known revision that it is treated as
 
@@ -77,7 +77,7 @@ def era_choice_for(protocol: Literal["auto", "legacy", "2026-07-28"], *, client_
     """Choose the operator's era if one is configured, otherwise the client's.
 
     A server that supports both eras may have fewer features in one of them (questions during a call, log messages). A
-    client gets most features if its own era is used with the server too.
+    client gets the most features if its own era is used with the server too.
     """
     if protocol == "auto":
         return EraChoice(client_is_modern)
@@ -109,7 +109,7 @@ class Era:
 
 
 async def negotiate(channel: JsonRpcChannel, choice: EraChoice, capabilities: Json) -> Era:
-    """Negotiate the revision. Raises an `IncompatibleError` if none is common, or a `RelayError` if a request fails."""
+    """Negotiate the revision. Raises an `IncompatibleError` if none is shared, or a `RelayError` if a request fails."""
     version = MODERN_PROTOCOL_VERSIONS[-1]
     if not choice.is_modern:
         try:

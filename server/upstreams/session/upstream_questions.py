@@ -80,7 +80,7 @@ MAX_BYTES = 256 << 10  # a larger question is refused
 MAX_OPEN = 64
 
 DOUBT_SECONDS = 2.0
-"""How long to wait for a client's roots before assuming that the client and the upstream wait for each other."""
+"""How long to wait for a client's roots before assuming that the client and the upstream are waiting for each other."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -196,7 +196,8 @@ class SessionQuestions:
     def suspects(self) -> list[InFlightCall]:
         """Return the calls that may have caused a message from the upstream.
 
-        In a shared session, this is the only call in progress, or none if another client has recently abandoned a call.
+        In a shared session, this is the call in progress, if it is the only one and no other client has recently
+        abandoned a call; otherwise none.
         """
         if not self._options.is_shared:
             return self.calls

@@ -75,7 +75,7 @@ _POST_HEADERS = {"accept": "application/json, text/event-stream", "content-type"
 _UNKNOWN_SESSION_STATUSES = (HTTPStatus.BAD_REQUEST, HTTPStatus.NOT_FOUND)
 _INVALID_MESSAGE = "its message is incomplete, too long or not valid JSON-RPC"
 _SESSION_UNKNOWN = "it no longer knows the session"
-MAX_TOKENS = 4  # how many of the login's latest tokens are removed from results
+MAX_TOKENS = 4  # how many of the login's latest tokens are removed from messages
 MAX_HOPS = 3  # maximum number of consecutive redirects
 MAX_RETRY_MS = 3_600_000  # maximum pause that a server can request
 MAX_ID_CHARS = 4_096  # maximum length of an event's id, which is sent back in a header
@@ -84,7 +84,7 @@ LINE_COST = 64  # bytes counted for each line in addition to its length, because
 
 FIRST_PAUSE_SECONDS = 1.0
 LAST_PAUSE_SECONDS = 60.0
-"""Initial and maximum pause before an ended stream is reopened; pauses double while streams deliver nothing."""
+"""Initial and maximum pause before an ended stream is reopened; pauses double while streams end quickly."""
 MAX_REFUSED = 2  # maximum number of consecutive failed attempts to resume an interrupted response stream
 
 
@@ -313,7 +313,7 @@ async def _careful_client(
 
 
 def _describe_refusal(response: httpx2.Response) -> str:
-    """Describe a response that is a redirect that is not followed, or that has another status than success."""
+    """Describe a redirect that is not followed, or another response without a success status."""
     if not response.has_redirect_location:
         return describe_status(response)
     # Drop the query, which may contain a secret.

@@ -1,4 +1,4 @@
-"""Raw JSON-RPC with an upstream. Its messages are relayed in order, and only lose this server's own keys in `_meta`.
+"""Raw JSON-RPC with an upstream. Its messages are relayed in order, and lose only some keys in `_meta`.
 
 The SDK's models are not used, because they drop unknown fields. Batches (revision 2025-03-26) are supported, and a
 request with a malformed response fails at once.
@@ -48,7 +48,7 @@ MAX_EVENTS, MAX_EVENT_BYTES = 1_000, 4 << 20
 NEVER_CANCELLED = frozenset({"initialize", "server/discover"})  # the specification forbids cancelling them
 CANCEL_SECONDS = 1.0  # how long to try to send a cancellation notification to an upstream that does not read
 ABANDONED_SECONDS = 120.0  # after this long, an abandoned and unanswered request counts as done
-# Maximum number of abandoned requests whose clients are remembered; further requests may be any client's
+# Maximum number of abandoned requests whose clients are remembered; further requests count as any client's
 MAX_ABANDONED = 1_000
 
 
@@ -153,7 +153,7 @@ class Credentials(Protocol):
         ...
 
     async def renew(self, old_header: str | None) -> str | None:
-        """Return a header to replace a rejected one, if there is one. Raises a `LoginError` if none is available."""
+        """Return a header to replace a rejected one; `None` if a person must log in. May raise a `LoginError`."""
         ...
 
 
@@ -174,7 +174,8 @@ class ConnectionLostError(RelayError):
     """The connection is closed, so there will be no response."""
 
 
-# Marks errors that this process creates. It contains no words, because a word in a header could be hidden as a secret
+# Marks errors that this process creates. It is random: a word could also be the value of a header, and would then be
+# hidden as a secret.
 _UNUSABLE = secrets.token_hex(16)
 
 
@@ -352,7 +353,7 @@ class PendingRequest:
             self._waiter.set_result(None)
 
     def _observe(self, answer: RpcAnswer | None) -> None:
-        """Call `on_answer` if it was not called yet. Even if the observer fails, a response must reach its caller."""
+        """Call `on_answer`, but only once. Even if the observer fails, a response must reach its caller."""
         on_answer, self.on_answer = self.on_answer, None
         try:
             if on_answer is not None:
@@ -576,7 +577,7 @@ class JsonRpcChannel:
         try:
             await self._send(message, None)
         except ConnectionLostError:
-            logger.debug("a message to an upstream was sent after its connection had ended")
+            logger.debug("a message to an upstream was not sent, because its connection had ended")
 
     async def _send(self, message: Message, headers: Mapping[str, str] | None) -> None:
         if self._is_lost:

@@ -1,4 +1,4 @@
-"""This server's own keys in `_meta`. They record the origin of items, and nobody else may set them.
+"""This server's own keys in `_meta`: the origin of items, and facts about results. Nobody else may set them.
 
 Each running coretools-mcp server has a random id. The server sends it in the `_meta` of requests to upstreams and of
 lists to other coretools-mcp servers. List items carry the ids of the coretools-mcp servers that they came through. An

@@ -54,7 +54,7 @@ LOG_LINES_PER_SECOND = 200  # lines shown per second, enough for a traceback; fu
 FULL_LOG_PAUSE_SECONDS = 0.01
 # If handling one read takes longer, as with very many short lines, reading pauses for as long as the handling took
 TURN_SECONDS = 0.005
-# Bytes per read once a read has returned as many bytes as a pipe's initial capacity; until then, that capacity
+# Bytes per read, once one read has returned the initial maximum, `USUAL_PIPE_BYTES`
 LARGE_READ_BYTES = 1 << 18
 WAITING_BYTES = 4 << 20  # bytes of queued messages before reading pauses
 
@@ -236,7 +236,7 @@ class StdoutReader(PipeReader):
 
 
 class StdinWriter:
-    """Writes messages to an upstream's standard input. `on_lost` is called once if the upstream stops reading."""
+    """Writes messages to an upstream's standard input. `on_lost` is called when the upstream has closed its input."""
 
     takes_headers = False
 
@@ -308,7 +308,9 @@ class UpstreamProgram:
     environment: Mapping[str, str] = field(repr=False)
 
     def locate(self) -> tuple[str, str]:
-        """Return the absolute paths of the program and its working folder. Raises an `OSError` if one does not exist.
+        """Return the absolute paths of the program and its working folder.
+
+        Raises an `OSError` if the folder does not exist, or if `PATH` has no program with this name.
 
         A relative command, and relative entries of `PATH`, are resolved against the working folder.
         """

@@ -83,7 +83,7 @@ def page(paths: Sequence[Path]) -> str:
         lines.append(f"| {_cell(key[2])} | {cells} |")
     lines += ["", "## What failed", ""]
     failures = [(run["name"], case) for run in runs for case in run["cases"] if case[3] == FAILED]
-    lines += [f"- **{name}**, {_cell(case[2])}: {_cell(case[4])}. Promised: {case[5]}." for name, case in failures]
+    lines += [f"- **{name}**, *{_cell(case[2])}*: {_cell(case[4])}. Promised: {case[5]}." for name, case in failures]
     lines += ["" if failures else "Nothing.", "## Who promises what", "", f"| promise | {names} |"]
     lines.append("| --- " * (len(runs) + 1) + "|")
     for promise in dict.fromkeys(key[1] for key in keys):

@@ -195,7 +195,7 @@ def test_a_question_that_a_rule_demands_is_not_left_to_a_dialog(
     transport: str, profile: Profile, servers: Servers
 ) -> None:
     with connect_profile(servers, transport, profile, ASK_BY_RULE) as client:
-        assert_all_refused(client, servers, "No mode or setting can turn this question off")
+        assert_all_refused(client, servers, "No mode and no allow rule can turn this question off")
 
 
 def assert_all_happen(client: RawClient, servers: Servers) -> None:

@@ -79,11 +79,11 @@ async def test_a_new_tool_is_blocked_and_can_be_approved_separately(era: str, re
     async with proxy_client(tmp_path, servers, era, settings=YOLO, answer=Person("approve")) as client:
         await change(client, "up")
         await change(client, "up")
-        assert "has added this tool since" in (await client.items_by_name("tools"))["up__added_0"]["description"]
+        assert "offers this tool, but" in (await client.items_by_name("tools"))["up__added_0"]["description"]
         await client.call("up__added_0", {})
         tools = await client.items_by_name("tools")
-        assert "has added this tool" not in json.dumps(tools["up__added_0"])
-        assert "has added this tool" in tools["up__added_1"]["description"]
+        assert "offers this tool, but" not in json.dumps(tools["up__added_0"])
+        assert "offers this tool, but" in tools["up__added_1"]["description"]
     assert "added_0" in parse_lock(path.read_bytes())["up"]["tools"]
 
 
@@ -127,7 +127,10 @@ async def test_nobody_is_asked_to_approve_a_text_that_the_question_would_cut(rem
             (b'{"formula": 2, "servers": {}}', "its formula (2) differs"),
             (b'{"formula": 1%s, "servers": {}}' % (b"0" * 5_000), "its formula (inf) differs"),
             (b'{"formula": 1, "servers": {}, "servers": {}}', "the same name twice"),
-            (b'{"formula": 1, "servers": {"\\u001b[2J": 1}}', "at servers.\N{SYMBOL FOR ESCAPE}[2J does not belong"),
+            (
+                b'{"formula": 1, "servers": {"\\u001b[2J": 1}}',
+                "at servers.\N{SYMBOL FOR ESCAPE}[2J is missing or wrong",
+            ),
             (
                 b'{"formula": 1, "servers": {"up": {"tools": {"content": {"description": "short"}}}}}',
                 "servers.up.tools",
@@ -167,7 +170,7 @@ async def test_a_running_server_follows_the_lock_file_and_blocks_its_tools_when_
     locked_bytes = path.read_bytes()
     path.write_bytes(lock_text({}))
     async with proxy_client(tmp_path, servers, "handshake", settings=YOLO, answer=Person("deny")) as client:
-        assert "has added this tool" in (await client.items_by_name("tools"))["up__content"]["description"]
+        assert "offers this tool, but" in (await client.items_by_name("tools"))["up__content"]["description"]
         for content, is_open in (
             (locked_bytes, True),
             (lock_text({}), False),
@@ -183,7 +186,7 @@ async def test_a_running_server_follows_the_lock_file_and_blocks_its_tools_when_
             expected_state = (isinstance(content, bytes), isinstance(content, bytes) and not is_open)
             while (
                 "up__content" in (tools := await client.items_by_name("tools")),
-                "has added this tool" in json.dumps(tools),
+                "offers this tool, but" in json.dumps(tools),
             ) != expected_state:
                 await pause()
     assert "it existed before and is now missing" in caplog.text
@@ -278,5 +281,5 @@ async def test_lists_of_the_last_run_are_checked_against_the_lock_file_too(tmp_p
     (tmp_path / LOCK_NAME).write_bytes(lock_text({}))
     async with proxy_client(tmp_path, servers, "modern") as client:
         tools = await client.items_by_name("tools")
-        assert "has added this tool" in tools["up__a"]["description"]
+        assert "offers this tool, but" in tools["up__a"]["description"]
         assert EVIL not in json.dumps(tools)

@@ -92,7 +92,7 @@ async def servers(remote: Entry, tmp_path: Path) -> AsyncGenerator[Servers]:
 
 
 async def is_blocked(client: WireClient, tool: str = TOOL) -> bool:
-    return "The server up has added this tool" in (await client.items_by_name("tools"))[tool].get("description", "")
+    return "The server up offers this tool, but" in (await client.items_by_name("tools"))[tool].get("description", "")
 
 
 async def wait_until_callable(client: WireClient, tool: str = TOOL, *, is_callable: bool = True) -> None:

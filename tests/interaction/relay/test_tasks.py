@@ -835,10 +835,10 @@ async def test_a_task_with_an_invalid_id_is_refused_and_invalid_times_are_passed
             assert (await client.request("tasks/get", {"taskId": task_id}))["pollIntervalMs"] == odd_value
         await client.items_by_name("resources")
         error = await refusal_error(client, "resources/read", {"uri": "test://text"})
-        assert "its result is of a type that" in error["message"]
+        assert "its result has a type that" in error["message"]
     entry = {**STDIO_ENTRY, "args": forked([PEER, "old"])}
     async with task_client(tmp_path, entry) as client:
-        assert "its result is of a type that" in (await client.call("up__manual", arguments))["content"][0]["text"]
+        assert "its result has a type that" in (await client.call("up__manual", arguments))["content"][0]["text"]
         assert EXTENSION not in (await client.request("server/discover"))["capabilities"]["extensions"]
 
 

@@ -218,7 +218,7 @@ async def test_output_that_is_not_kept_is_skipped_with_a_note(root: Path, tmp_pa
         result = await shell.read(job, offset=100_000)
         start = job.running.output.tail_start
         assert f"Bytes {start}-" in text_of(result)
-        assert f"Note: the preceding {(start - 100_000) / 1000:.1f} kB of output are no longer kept." in text_of(result)
+        assert f"Note: the preceding {(start - 100_000) / 1000:.1f} kB of output is no longer kept." in text_of(result)
         assert output_text(await shell.read(job, offset=0, lines=3)) == "1\n2\n3"
 
 

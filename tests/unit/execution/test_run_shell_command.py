@@ -301,6 +301,10 @@ async def test_a_client_that_cannot_be_told_from_others_gets_no_file(shell: Shel
     assert link_of(result) is None
     assert "The rest was not kept. Print less, or write the output to a file" in text_of(result)
     assert output_of(result).endswith("\n100000")
+    binary_text = text_of(await shell.anonymous().run("printf '\\0'"))
+    assert (
+        "the output is 1 byte long, and it is not text. It was not kept. To keep it, write it to a file" in binary_text
+    )
 
 
 @pytest.mark.requirement("shell.cut")

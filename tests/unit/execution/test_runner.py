@@ -51,7 +51,7 @@ async def test_a_command_that_takes_too_long_is_stopped_and_the_message_names_a_
 @pytest.mark.requirement("shell.limit.time")
 async def test_a_program_that_waits_for_a_person_at_a_terminal_gets_no_advice_to_take_longer(shell: Shell) -> None:
     message = await shell.timed_out("echo 'Vim: Warning: Input is not from a terminal'; sleep 600", 300)
-    assert "It seems to wait for a person at a terminal, which commands do not have." in message
+    assert "It seems to have waited for a person at a terminal, which commands do not have." in message
     assert "more time" not in message
     assert "is_background" not in message
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import sys
 from dataclasses import replace
@@ -16,12 +17,20 @@ from tests.unit.execution.shell import shell_in
 from tests.variants import one_in
 from tests.waiting import until
 from tools.contract.command_views import UNCONFINED, CommandView, Engine, Network, ViewKind
-from tools.contract.tool_errors import ToolError, ToolErrorType
+from tools.contract.tool_errors import ExhaustedError, ToolError, ToolErrorType
 from tools.shell.brokered_starter import BrokeredStarter
 from tools.shell.private_folders import PrivateFolders
-from tools.shell.process_spec import ProcessSpec, unread_output
+from tools.shell.process_spec import Mount, ProcessSpec, unread_output
 from tools.shell.resource_limits import FILE_BYTES, PROCESSES, default_limits, is_root
-from tools.shell.sandbox.bubblewrap import USUAL_FOLDER, BubblewrapConfinement, SandboxMode, find_bubblewrap
+from tools.shell.sandbox import bubblewrap
+from tools.shell.sandbox.bubblewrap import (
+    USUAL_FOLDER,
+    BubblewrapConfinement,
+    SandboxedCommand,
+    SandboxMode,
+    find_bubblewrap,
+    setup_error,
+)
 from tools.shell.sandbox.landlock_and_seccomp import LandlockConfinement, seccomp_program, unavailable_reason
 from tools.shell.sandbox.probe import WORKED
 from tools.shell.sandbox.visible_file_system import Site
@@ -62,10 +71,10 @@ FAKE_SCRIPTS = [
         "it does not make the requested mounts",
     ),
     # These two run the command without any sandbox, which the probe must notice.
-    ('while [ "$1" != -- ]; do shift; done; shift; exec "$@"', "it does not confine commands as it should: one"),
+    ('while [ "$1" != -- ]; do shift; done; shift; exec "$@"', "it does not confine commands as it should: a test"),
     (
         'while [ "$1" != /bin/sh ]; do shift; done; exec "$@"',
-        "it does not confine commands as it should: one",
+        "it does not confine commands as it should: a test command",
     ),
     ("exec sleep 600", "did not answer within 5 s"),
 ]
@@ -96,9 +105,9 @@ async def test_a_sandbox_that_does_not_work_is_refused_or_not_used(root: Path, s
 @pytest.mark.parametrize(
     ("deletion", "reason"),
     [
-        ("/^--unshare-net$/d", "one had a route to the network"),
-        ("/^--unshare-pid$/d", "one was in the process namespace of this server"),
-        ("/^--seccomp$/,+1d", "one ran without a system call filter"),
+        ("/^--unshare-net$/d", "a test command had a route to the network"),
+        ("/^--unshare-pid$/d", "a test command was in the process namespace of this server"),
+        ("/^--seccomp$/,+1d", "a test command ran without a system call filter"),
     ],
 )
 async def test_a_sandbox_that_ignores_an_option_is_not_relied_on(root: Path, deletion: str, reason: str) -> None:
@@ -114,6 +123,22 @@ async def test_a_sandbox_that_ignores_an_option_is_not_relied_on(root: Path, del
     )
     failure = (await confinement(SandboxMode.AUTO, root, program).status([])).failure
     assert failure == f"it does not confine commands as it should: {reason}"
+
+
+@only_linux
+@pytest.mark.requirement("sandbox.probe")
+async def test_a_lack_of_descriptors_for_the_mounts_does_not_count_as_a_result(
+    root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def begin(_command: SandboxedCommand, _mount: Mount) -> None:
+        raise setup_error(OSError(errno.EMFILE, ""))
+
+    monkeypatch.setattr(SandboxedCommand, "begin", begin)
+    monkeypatch.setattr(bubblewrap, "SCARCITY_ATTEMPTS", 1)
+    sandbox = confinement(SandboxMode.AUTO, root, fake_bubblewrap(root, "exit 0"))
+    with pytest.raises(ExhaustedError):
+        await sandbox.status([])
+    assert sandbox.site([], "").failure == "it has not been tested yet"
 
 
 @pytest.mark.requirement("sandbox.probe")

@@ -30,6 +30,7 @@ def linked_root(root: Path, tmp_path: Path) -> Path:
         path.write_text("needle\n")
     links = {"linkdir": "sub", "chain": "linkdir", "sub/il": "inner", "a/b/linkdir": "../../sub", "loop": "."}
     links |= {"out": str(tmp_path / "outside"), "safe": "vault", "lib": "node_modules/lib", "nowhere": "absent"}
+    links["my-link"] = "sub"
     for name, target in links.items():
         (root / name).symlink_to(target)
     return root
@@ -71,6 +72,8 @@ PATTERNS = {
     "loop/**/deep.txt": {DEEP},
     "**/loop/**/loop/sub/*.txt": {DEEP},
     "lib/*": {LIBRARY},
+    "my-link/*.txt": {DEEP},
+    "my\u2011link/*.txt": {DEEP},
     "nowhere/*": set[str](),
     "link*/*.txt": set[str](),
     "*/deep.txt": {DEEP},

@@ -52,7 +52,7 @@ async def test_folders_come_first_then_names_in_any_case_with_sizes(root: Path, 
         "---",
         "[DIR] Alpha",
         "[DIR] zeta",
-        ".hidden (1 bytes)",
+        ".hidden (1 byte)",
         "A.txt (0 bytes)",
         "b.txt (5 bytes)",
     ]

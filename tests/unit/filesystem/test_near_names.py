@@ -202,11 +202,15 @@ async def test_a_path_that_seems_to_mean_an_existing_file_is_created_only_on_the
         assert not (root / path).exists()
     await call(WriteFileTool(), context, file_path="x.py:12", content="x\n")
     await call(WriteFileTool(), context, file_path="a/x.py", content="x\n")
-    anonymous = replace(context, client=ClientState(""))
-    error = await refusal(WriteFileTool(), anonymous, file_path="x.py:3", content="x\n")
-    quoted_name = error.message.partition("write the name as '")[2].partition("', including the quotes")[0]
-    await call(WriteFileTool(), anonymous, file_path=quoted_name, content="x\n")
-    assert (root / "x.py:3").exists()
+    # `coretools-mcp call` has a new session each time, so a quoted name must do there too.
+    for client, name in ((ClientState(""), "x.py:3"), (ClientState("new"), "x.py:4")):
+        new_context = replace(context, client=client)
+        error = await refusal(WriteFileTool(), new_context, file_path=name, content="x\n")
+        quoted_name = error.message.partition("write the name as '")[2].partition("', including the quotes")[0]
+        await call(
+            WriteFileTool(), replace(new_context, client=ClientState(client.key)), file_path=quoted_name, content="x\n"
+        )
+        assert (root / name).exists()
     await call(WriteFileTool(), context, file_path="new.py:12", content="x\n")
 
 

@@ -261,7 +261,7 @@ async def test_files_beyond_the_number_are_listed_by_name_and_size(root: Path, c
     assert len(result.facts["files"]) == 2
     assert result.facts["not_read"] == [str(root / f"{number}.txt") for number in (2, 3, 4)]
     notes = texts(result)[-2]
-    assert notes.startswith("[3 more files not read, because the result would become too long.")
+    assert notes.startswith("[3 more files not read, because the result is full.")
     assert f"- {root}/4.txt (4 bytes)" in notes
     assert "**3 files not read**" in str(result.return_display)
 
@@ -334,7 +334,7 @@ def test_when_the_time_for_pdf_files_is_used_up_other_media_are_still_read(root:
     assert batch.read_paths == [str(root / "b.png")]
     ((path, reason),) = batch.skipped
     assert path == str(root / "a.pdf")
-    assert "earlier PDF files took all the time" in reason
+    assert "earlier PDF files used up the time" in reason
 
 
 @pytest.mark.requirement("many.budget")

@@ -196,7 +196,7 @@ async def test_a_file_that_changed_since_is_not_touched_and_the_error_shows_the_
     assert "+three\n" in error.message
     assert path.read_text() == "two\nthree\n"
     path.unlink()
-    assert (await refusal(context)).message.endswith("It no longer exists.")
+    assert (await refusal(context)).message.endswith("The file no longer exists.")
     path.write_text("one\n")
     assert "is already as it was before change 1" in (await refusal(context, 1)).message
 
@@ -217,6 +217,7 @@ async def test_the_error_for_an_earlier_change_names_the_later_ones_of_the_file(
         await write(context, "a.txt", content)
     error = await refusal(context, 1)
     assert "changed again by change 3, change 2: undo these first, in this order, or edit the file." in error.message
+    assert "changed again by change 3: undo it first, or edit the file." in (await refusal(context, 2)).message
     for _ in range(3):
         await undo(context)
     assert not (root / "a.txt").exists()
@@ -391,7 +392,7 @@ async def test_without_a_number_no_older_change_is_undone_instead_of_one_that_ca
     assert any("This change cannot be undone. The file was 10,001 bytes long" in note for note in question.notes)
     await write(context, "large.txt", "y")
     error = await refusal(context)
-    assert f"Change 2 cannot be undone: the content of '{root}/large.txt' before it was too large" in error.message
+    assert f"Change 2 cannot be undone: the earlier content of '{root}/large.txt' was too large" in error.message
     assert "To undo another change, give its change_id" in error.message
     await undo(context, 1)
     assert not (root / "small.txt").exists()
@@ -503,7 +504,7 @@ async def test_a_folder_that_is_a_link_or_of_another_user_gets_no_journal(
     else:
         store.mkdir(parents=True)
         os.chown(store, 12_345, -1)
-    message = f"{UNUSABLE} cannot be used: its folder belongs to another user or is a symlink."
+    message = f"{UNUSABLE} cannot be used: its folder belongs to another user, or is a symlink or a file."
     assert message in await write(context, "a.txt", "x\n")
     assert (root / "a.txt").read_text() == "x\n"
     assert os.listdir(store) == []

@@ -270,6 +270,7 @@ async def test_an_expected_digest_decides(root: Path, context: ToolContext) -> N
     assert path.read_text() == "new\n"
     error = await refusal(anonymous, file_path="missing.txt", content="x", expected_sha256=digest)
     assert error.code is ToolErrorType.FILE_CHANGED_SINCE_READ
+    assert error.message.endswith("it does not exist. Nothing was written. To create it, omit expected_sha256.")
     with pytest.raises(InvalidToolParamsError, match="expected_sha256"):
         await write(anonymous, file_path="a.txt", content="x", expected_sha256="abc")
 

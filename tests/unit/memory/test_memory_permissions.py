@@ -114,4 +114,4 @@ async def test_a_refusal_suggests_only_the_mode_that_would_allow_the_save(
 ) -> None:
     saver = Saver(tmp_path / "home")
     await saver.save(context, Person(Answer(Decision.DENY, channel=ConsentChannel.DECLINED)), scope)
-    assert f"or by --approval-mode {suggested_mode}" in saver.refusal
+    assert f"or by starting the server with --approval-mode {suggested_mode}" in saver.refusal

@@ -214,6 +214,8 @@ EVALUATED_TEXTS = [
     "x='a[$({})]'; read $x",
     "declare -n x='a[$({})]'; echo $x",
     "declare -a 'x=($({}))'",
+    "command declare 'a[$({})]=1'",
+    "A=b export 'a[$({})]=1'",
     "PS4='$({})'; set -x; ls",
     "read PS4 <<< '$({})'; set -x; ls",
     "mapfile -C '{};:' -c1 a <<< b",
@@ -228,6 +230,12 @@ EVALUATED_TEXTS = [
     "echo '{}' | bash",
     "source <(echo {})",
     ". /dev/stdin <<< '{}'",
+]
+# Variables that make programs run or load something else
+RUNNING_OTHERS = [
+    *("GIT_EDITOR", "MANPAGER", "PAGER", "LESSOPEN", "PERL5OPT", "PERL5DB", "RUBYOPT", "JAVA_TOOL_OPTIONS"),
+    *("_JAVA_OPTIONS", "MAKEFLAGS", "GREP_OPTIONS", "NODE_PATH", "CLASSPATH", "BASHOPTS", "SHELL", "HOME"),
+    *("XDG_CONFIG_HOME", "DYLD_INSERT_LIBRARIES", "PYTHONSTARTUP"),
 ]
 # Similar lines that contain no hidden command
 HARMLESS_TEXTS = [
@@ -911,6 +919,14 @@ def test_the_home_and_the_parents_of_the_workspace_are_never_opened_for_writing(
         "eval 'cat src/a.py'",
         "cd -; cat src/a.py",
         "cd missing; rg x",
+        "cd missing; cd src; cat a.py",
+        "env -C src cat a.py",
+        "env -C src bash -c 'cat a.py'",
+        "env -S 'cat src/a.py'",
+        "echo 'cat src/a.py' | xargs env",
+        "HOME=src; cat ~/a.py",
+        "printf -v H'OME' src; cat ~/a.py",
+        "env HOME=src bash -c 'cat ~/a.py'",
     ],
 )
 def test_without_a_sandbox_rules_about_files_hold_after_a_failed_cd_and_in_command_strings(
@@ -920,6 +936,8 @@ def test_without_a_sandbox_rules_about_files_hold_after_a_failed_cd_and_in_comma
     assert outcome(project, command, YOLO, site=site, home=home, deny=rules)[0] in "X?"
     assert outcome(project, command, YOLO, site=site, home=home, ask=rules)[0] == "?"
     assert outcome(project, "cd docs && ls .. && make -C ..", YOLO, site=site, home=home, deny=rules) == "o"
+    assert outcome(project, "cd docs; make; cd ..", YOLO, site=site, home=home, deny=rules) == "o"
+    assert outcome(project, "cd docs; make; cd ..; make", YOLO, site=site, home=home)[0] == "?", "if there is no docs"
 
 
 @pytest.mark.requirement("commands.without_sandbox")
@@ -932,6 +950,19 @@ def test_without_a_sandbox_no_command_string_or_skipped_cd_hides_that_an_auto_ru
         "sh -c ': > .envrc'",
     ):
         assert judge(project, command, YOLO, site=CommandSite(Engine.NONE)).no_rule_allows, command
+
+
+@pytest.mark.requirement("commands.without_sandbox")
+@each_of("command", ["make 2> ~/.zshenv", "make > ~/.local/bin/ls", "make; cp a ~/.zshenv", "make | tee ~/.bashrc"])
+def test_without_a_sandbox_an_auto_run_file_in_the_home_is_asked_about_even_if_it_does_not_exist(
+    copy: Path, command: str
+) -> None:
+    allow = ["Bash(make *)", "Bash(cp *)", "Bash(tee *)"]
+    for engine in (Engine.NONE, Engine.LANDLOCK):
+        (home := copy.parent / "home").mkdir(exist_ok=True)
+        permission = judge(copy, command, YOLO, site=CommandSite(engine), home=home, allow=allow)
+        assert permission.no_rule_allows, command
+        assert outcome(copy, "make > ~/notes.txt", site=CommandSite(engine), home=home, allow=allow) == "o"
 
 
 @pytest.mark.requirement("commands.rules")
@@ -996,6 +1027,13 @@ def test_without_bubblewrap_only_confined_or_listed_commands_run_without_a_quest
 
 
 @pytest.mark.requirement("commands.without_sandbox")
+def test_a_folder_behind_a_link_that_cannot_be_read_stops_no_command(project: Path) -> None:
+    closed = "/proc/1/root"  # which only root can read, if anyone
+    assert outcome(project, f"cd {closed}; rg x", YOLO, site=CommandSite(Engine.NONE), ask=["Read(.env)"]) == "?o"
+    assert outcome(project, "ls", allow=[f"Read(/{closed}/**)"])[0] == "r"
+
+
+@pytest.mark.requirement("commands.without_sandbox")
 def test_where_a_sandbox_is_required_nothing_runs_without_one(project: Path) -> None:
     landlock = CommandSite(Engine.LANDLOCK, failure="x", is_required=True)
     assert outcome(project, "ls", site=landlock) == "r"
@@ -1052,14 +1090,23 @@ def test_rules_about_files_hold_for_literal_words_where_nothing_masks(project: P
 
 
 @pytest.mark.requirement("commands.bad_input")
-@each_of(("start", "part"), [("find . ", "x "), ("", "cd a;")])
+@each_of(("start", "part"), [("find . ", "x "), ("", "cd a;"), ("cd a;cd b;cd c;", "cp a /tmp/b;")])
 def test_commands_with_many_words_or_folders_are_judged_in_linear_time(project: Path, start: str, part: str) -> None:
     def cost(length: int) -> float:
         started_at = process_time()
-        judge(project, start + part * (length // len(part)))
+        judge(project, start + part * (length // len(part)), site=CommandSite(Engine.NONE))
         return process_time() - started_at
 
     assert any(cost(16_000) <= MAX_COST_RATIO * cost(1_600) for _ in range(ATTEMPTS))
+
+
+@pytest.mark.requirement("commands.bad_input")
+def test_a_command_that_may_name_thousands_of_paths_is_asked_about(project: Path) -> None:
+    words = " ".join(f"-abc/{number}" for number in range(300))
+    for site in (CommandSite(Engine.NONE), CommandSite(Engine.LANDLOCK)):
+        assert outcome(project, f"pytest {words}", YOLO, site=site) == "o"
+        assert outcome(project, f"cd a; cd b; pytest {words}", YOLO, site=site, allow=["Bash(pytest *)"]) == "?o"
+    assert outcome(project, f"cd a; cd b; pytest {words}", YOLO) == "wn"
 
 
 @pytest.mark.requirement("commands.bad_input")
@@ -1105,6 +1152,7 @@ def test_a_command_that_is_too_large_or_too_deep_to_parse_is_asked_about(project
         ("cd src; npm test; cd -", "w"),
         ("while true; do npm test; cd -; done", "?w"),
         ("cd ~/notes && ls && cd ~/project && npm test", "w"),
+        ("cd ~/notes && cd '~/project' && npm test", "?w"),
         ("cd ~/notes; false && cd ~/project; npm test", "?w"),
         ("cd ~/notes; (cd ~/project); npm test", "?w"),
         ("cd missing; cd ..; npm test", "?w"),
@@ -1119,6 +1167,12 @@ def test_a_command_that_is_too_large_or_too_deep_to_parse_is_asked_about(project
         ("pushd ~/notes && cd() { true; } && cd ~/project && npm test", "?w"),
         ("cd src; cd a; cd b; cd c; npm test", "?w"),
         ("env -C src npm test", "w"),
+        ("for i in 1 2; do env -C src npm test; done", "w"),
+        ("cd src && env -C ../.. ls && npm test", "?w"),
+        ("cd src && env -C .. env -C .. npm test", "?w"),
+        ("cd src && for i in 1 2; do env -C .. npm test; cd ~/project; done", "?w"),
+        ("env -C a npm test; env -C b npm test; env -C c npm test; env -C d npm test; env -C e npm test", "w"),
+        ("cd ~/notes && cd ~/project && env -C src npm test", "w"),
         ("env -C .. npm test", "?w+"),
         ("env -iC/var npm test", "?w+"),
         ("env --chdir=/var npm test", "?w+"),
@@ -1480,6 +1534,10 @@ def test_in_yolo_nothing_is_asked_because_of_agent_ignore_files(copy: Path) -> N
         'env PATH="$X" pytest',
         'env LD_PRELOAD="$X" pytest',
         "EDITOR=./x pytest",
+        *(f"{name}=./x pytest" for name in RUNNING_OTHERS),
+        *(f"env {name}=./x pytest" for name in RUNNING_OTHERS),
+        "GIT_EDITOR=true\\;x pytest",
+        "NODE_OPTIONS='--max-old-space-size=9 -r ./x' pytest",
         'env A="$@" pytest',
         'env A="${B[@]}" pytest',
         'timeout "$T" kill 5 pytest',
@@ -1510,6 +1568,10 @@ def test_a_wrapper_with_unclear_options_is_not_covered_by_a_rule_for_the_program
     "command",
     [
         "env A=1 pytest",
+        "GIT_EDITOR=true PAGER=cat pytest",
+        "env GIT_PAGER=cat NODE_OPTIONS=--max-old-space-size=4096 pytest",
+        "MAKEFLAGS='-j8' JAVA_TOOL_OPTIONS=-Xmx2g pytest",
+        "PYTHONUNBUFFERED=1 PYTHONDONTWRITEBYTECODE=1 pytest",
         "env -iu X pytest",
         "env -u X -- pytest",
         "nice -n 5 pytest",
@@ -1621,6 +1683,7 @@ def test_a_wrapper_with_clear_options_is_covered_by_a_rule_for_the_program_after
                 "git rebase --exec 'git push' main",
                 "git --exec-path=x commit -m 'git push'",
                 "git commit -F 'git push' -c 'git push'",
+                "git bisect run -m 'git push'",
                 "git() { python3 -c \"$3\"; } && git commit -m 'git push'",
                 "EDITOR='git push' git commit",
                 "env VISUAL='git push' git commit",
@@ -1675,6 +1738,9 @@ def test_a_wrapper_with_clear_options_is_covered_by_a_rule_for_the_program_after
                 "git commit -m 'docs: explain git push'",
                 "git commit -m 'git push is asked about'",
                 "git commit -a --message 'Fix: a; git push'",
+                "git commit --message='git push is asked about'",
+                "git tag -a v1 -m 'git push --tags'",
+                "git merge --no-ff -m 'git push' x",
                 "EDITOR=true git commit --amend",
                 'watch -n "$N" ls',
                 "bash --version",

@@ -19,7 +19,7 @@ from tools.permissions.verdict import Verdict
 pytestmark = pytest.mark.anyio
 
 DECLINED = Answer(Decision.DENY, ConsentChannel.DECLINED)
-PERMISSIONS = "permissions.allow with "
+PERMISSIONS = " to permissions.allow"
 
 
 async def refusal_message(
@@ -55,7 +55,7 @@ async def test_the_refusal_of_an_edit_names_the_rule_and_the_mode_that_would_all
     root: Path, context: ToolContext, answer: Answer | Unavailable
 ) -> None:
     message = await refusal_message(flow_with(), context, answer, "write_file", file_path="a", content="x")
-    assert f'{PERMISSIONS}"Edit(/{root})", or by --approval-mode auto-edit' in message
+    assert f'adding "Edit(/{root})"{PERMISSIONS}, or by starting the server with --approval-mode auto-edit' in message
     allowing = flow_with(permissions_allow=[f"Edit(/{root})"])
     assert (
         await judge_call(allowing, context, "write_file", {"file_path": "a", "content": "x"})
@@ -69,7 +69,7 @@ async def test_the_refusal_after_a_question_that_a_rule_demands_names_the_settin
     flow = flow_with(permissions_ask=["Edit"])
     for answer in (DECLINED, Unavailable(client_decides=True, way_out="Nobody.")):
         message = await refusal_message(flow, context, answer, "write_file", file_path="a", content="x")
-        assert "No mode or setting can turn this question off: permissions.ask demands it." in message
+        assert "No mode and no allow rule can turn this question off: permissions.ask demands it." in message
         assert "approvalMode" not in message
         assert PERMISSIONS not in message
 
@@ -87,7 +87,11 @@ async def test_the_refusal_of_a_command_names_rules_only_where_they_would_help(
     context: ToolContext, command: str, rules: str | None
 ) -> None:
     message = await refusal_message(flow_with(), context, DECLINED, "run_shell_command", command=command)
-    assert (f"{PERMISSIONS}{rules}, or by --approval-mode yolo" in message) if rules else (PERMISSIONS not in message)
+    assert (
+        (f"adding {rules}{PERMISSIONS}, or by starting the server with --approval-mode yolo" in message)
+        if rules
+        else (PERMISSIONS not in message)
+    )
     assert ("--approval-mode" in message) is (rules is not None)
     yolo = in_mode(context, ApprovalMode.YOLO)
     is_allowed = (

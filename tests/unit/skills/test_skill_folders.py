@@ -228,15 +228,16 @@ async def test_a_linked_skill_folder_becomes_readable_only_if_it_is_in_a_folder_
 
 @pytest.mark.requirement("skills.listed")
 def test_the_list_names_every_skill_within_its_size_limit(tmp_path: Path) -> None:
-    assert describe_skills(Skills()) == ""
+    assert not describe_skills(Skills(), has_search=True)
     for number in range(150):
         write_skill(tmp_path, ".qwen/skills", f"skill-{number:03d}", f"---\ndescription: {'word ' * 300}\n---\n")
-    text = describe_skills(home_skills(tmp_path))
+    text = describe_skills(home_skills(tmp_path), has_search=True)
     assert len(text) <= MAX_LIST_CHARS
     assert text.count("\n- ") > 1
     assert all(f"skill-{number:03d}" in text for number in range(150))
     for number in range(50):
         write_skill(tmp_path, ".qwen/skills", f"{number:03d}-{'long' * 20}", "---\ndescription: x\n---\n")
-    text = describe_skills(home_skills(tmp_path))
-    assert len(text) <= MAX_LIST_CHARS
-    assert "search_tools" in text
+    for has_search in (True, False):
+        text = describe_skills(home_skills(tmp_path), has_search=has_search)
+        assert len(text) <= MAX_LIST_CHARS
+        assert ("search_tools" in text) is has_search  # without tool search, the client has no such tool

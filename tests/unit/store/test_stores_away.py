@@ -255,7 +255,8 @@ async def test_the_right_password_is_accepted_and_no_password_is_logged(
         await accepted_store.start()
         assert await accepted_store.take_once("key", 60, accepted_store.generation)
         await rejected_store.start()
-        assert await refusal_reason(rejected_store) == "it rejects the user name or the password (store.password)"
+        reason = "it rejects the user name or the password (store.password), or the user lacks a permission"
+        assert await refusal_reason(rejected_store) == reason
         assert password not in caplog.text
         assert wrong_password not in caplog.text
         assert password not in repr(accepted_store)
@@ -322,6 +323,12 @@ def link(path: Path) -> None:
     path.symlink_to("elsewhere")
 
 
+def use_for_another_program(path: Path) -> None:
+    path.touch(0o600)
+    with closing(sqlite3.connect(path)) as connection:
+        connection.execute("CREATE TABLE held (other TEXT)")
+
+
 @pytest.mark.requirement("store.sqlite")
 async def test_reading_a_file_does_not_wait_for_a_process_that_writes(tmp_path: Path) -> None:
     path = str(tmp_path / "store.db")
@@ -342,6 +349,7 @@ async def test_reading_a_file_does_not_wait_for_a_process_that_writes(tmp_path: 
         (damage, "not an SQLite database"),
         (Path.mkdir, "Is a directory"),
         (link, "symbolic links"),
+        (use_for_another_program, "SQLite cannot use its file"),
     ],
 )
 async def test_a_path_that_is_not_a_store_is_refused_and_left_unchanged(

@@ -98,6 +98,10 @@ def test_local_and_metadata_host_names_are_closed(host: str, is_closed: bool) ->
         ("*.intranet.example", "evilintranet.example", 80, False),
         ("localhost:3000", "localhost", 3000, True),
         ("localhost:3000", "localhost", 3001, False),
+        ("Bücher.example:3000", "xn--bcher-kva.example", 3000, True),
+        ("*.bücher.example", "a.xn--bcher-kva.example", 80, True),
+        ("*.bücher.example", "xn--bcher-kva.example", 80, False),
+        ("\u2015.example", "xn--bcher-kva.example", 80, False),
     ],
 )
 def test_a_private_host_is_opened_by_name(entry: str, host: str, port: int, is_open: bool) -> None:

@@ -50,7 +50,7 @@ def test_an_encoding_that_is_not_stated_is_guessed_and_reported(codec: str, text
     for is_markup in (True, False):
         decoded_text, note = decode(text.encode(codec), None, is_markup=is_markup, is_cut=False)
         assert decoded_text == text
-        assert "Its encoding is not stated. It is shown as" in note
+        assert "It states no known encoding. It is shown as" in note
     assert decode(text.encode(codec), codec, is_markup=True, is_cut=False) == (text, "")
     assert decode(text.encode(), None, is_markup=True, is_cut=False) == (text, "")
 

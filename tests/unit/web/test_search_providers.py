@@ -241,7 +241,7 @@ async def test_a_retry_after_that_is_not_a_number_of_seconds_is_not_repeated(
     server: SearchServer, retry_after: str
 ) -> None:
     server.reply = Reply(429, headers={"Retry-After": retry_after.encode().decode("latin-1")})
-    assert "Try again later; its plan may be used up." in (await failure("brave", server)).message
+    assert "Try again later; its quota may be used up." in (await failure("brave", server)).message
 
 
 @pytest.mark.requirement("web_search.misunderstood")

@@ -112,7 +112,7 @@ PAGES_WITH_NOTES = {
         "The server asks clients to wait before the next request: Wed, 21 Oct 2026 07:28:00 GMT (Retry-After).",
     ),
     "/hidden": (answer("<p>seen</p><p hidden>no</p>"), "The page's hidden text is omitted; format='html' shows"),
-    "/korean": (answer("안녕하세요 한국어".encode("euc-kr"), headers=PLAIN), "Its encoding is not stated"),
+    "/korean": (answer("안녕하세요 한국어".encode("euc-kr"), headers=PLAIN), "It states no known encoding"),
 }
 
 
@@ -216,13 +216,16 @@ async def test_missing_parts_of_a_page_are_reported(context: ToolContext) -> Non
         "/empty": answer(""),
         "/scripts": answer("<title>App</title><div id=root></div><script>x()</script>"),
         "/short": b"HTTP/1.1 200 OK\r\nContent-Type: text/plain\r\nContent-Length: 100\r\n\r\nhere",
+        "/lost": b"HTTP/1.1 200 OK\r\nContent-Type: text/plain\r\nContent-Length: 100\r\n\r\n",
     }
     async with web_server(answers) as site:
         fetching = Fetching(opener_for(site), context)
-        empty_text, scripts_text, short_text = [await fetching.text(site.url(path)) for path in answers]
+        empty_text, scripts_text, short_text, lost_text = [await fetching.text(site.url(path)) for path in answers]
     assert "no content" in empty_text
     assert "format='html' shows its source" in scripts_text
     assert "Only its first 4 bytes were read" in short_text
+    assert "None of its content was read: it is damaged" in lost_text
+    assert "The response has no content" not in lost_text
     assert content_of(short_text) == "here"
 
 

@@ -90,6 +90,10 @@ def changed_lines(diff: Diff) -> str:
     return f"line{'s' if '-' in lines or ',' in lines else ''} {lines}{rest}" if lines else ""
 
 
+def line_range(first: int, last: int) -> str:
+    return f"line {first}" if first == last else f"lines {first}-{last}"
+
+
 # Appended to a last line that has no ending, so that it differs from the same line with an ending
 _NO_ENDING = "\n\\ No newline at end of file"
 _Change = tuple[int, int, int, int]  # start and end of the changed lines in the old text, then in the new text
@@ -261,7 +265,8 @@ def _shorten(line: str, counterpart: str) -> str:
     position = 0
     for first, last in sorted(parts):
         if first > position:
-            pieces.append(f"[... {first - position:,} characters ...]")
+            unit = "character" if first - position == 1 else "characters"
+            pieces.append(f"[... {first - position:,} {unit} ...]")
             position = first
         pieces.append(text[position : max(position, last)])
         position = max(position, min(last, len(text)))

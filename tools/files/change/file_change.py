@@ -1,7 +1,7 @@
 """Changes one file: checks that it is what the model and the user saw, locks out other writers, and writes it.
 
 `text_edit`, `notebook_change` and `revert` plan most changes. The change of `write_file` is planned at the end of this
-module: new content with the encoding and line endings of the old content.
+module: new content, by default with the encoding and line endings of the old content.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from tools.contract.confirmation import Answer, EditConfirmation
 from tools.contract.display import cut_at_line
 from tools.contract.tool_errors import ToolError, ToolErrorType
 from tools.contract.tool_results import FileDiff, ToolResult
-from tools.files.change.diff import Diff, changed_lines, unified_diff
+from tools.files.change.diff import Diff, changed_lines, line_range, unified_diff
 from tools.files.change.journal import Journal, JournalError, NewChange
 from tools.files.change.omitted_text import first_omission, placeholder_error
 from tools.files.change.writer import exclusive, remove_file, replace_file
@@ -87,17 +87,18 @@ class TargetFile:
     def refuse_look_alike(self) -> None:
         """Refuse to create a file whose name looks like that of an existing file.
 
-        The same call is accepted when it is repeated. Without a ledger, a repetition cannot be recognised, so the
-        client must quote the name instead.
+        A quoted name is accepted. So is the same call when it is repeated, if there is a ledger: without one, a
+        repetition cannot be recognised.
         """
         location, reads = self.location, self.reads
         similar_names = [candidate.name for candidate in likely_locations(self.workspace, location, is_new=True)]
-        if not similar_names or (
-            not reads.is_first_notice(location.path) if reads is not None else parse_quoted_path(location.raw_path)
-        ):
+        if not similar_names or parse_quoted_path(location.raw_path) is not None:
             return
-        quoted_name = exact_path(location.name, is_quoted=True)
-        instruction = f"write the name as '{quoted_name}', including the quotes" if reads is None else "repeat the call"
+        if reads is not None and not reads.is_first_notice(location.path):
+            return
+        instruction = f"write the name as '{exact_path(location.name, is_quoted=True)}', including the quotes"
+        if reads is not None:  # `coretools-mcp call` starts a new session each time, so there only the quotes help
+            instruction = f"repeat the call in this session, or {instruction}"
         raise ToolError(
             ToolErrorType.ATTEMPT_TO_CREATE_EXISTING_FILE,
             f"'{location.shown}' does not exist, but the similar '{exact_path(similar_names[0])}' does. Nothing was "
@@ -149,10 +150,10 @@ class FileSnapshot:
             if self.sha256 == expected_sha256.lower():
                 return
             now = f"its SHA-256 is {self.sha256}" if self.data is not None else "it does not exist"
-            problem = (
-                f"'{display_path}' does not match expected_sha256: {now}. Nothing was written. Read the file again and "
-                "repeat the change on its current content."
-            )
+            advice = "Read the file again and repeat the change on its current content."
+            if self.data is None:
+                advice = "To create it, omit expected_sha256."
+            problem = f"'{display_path}' does not match expected_sha256: {now}. Nothing was written. {advice}"
         else:
             if seen_file is None or self.data is None or seen_file.identity == self.identity or was_reported:
                 return
@@ -170,7 +171,7 @@ class FileSnapshot:
                 lines = changed_lines(unified_diff(before.text, after.text)) if before and after else ""
             difference = f" (now different: {lines})" if lines else ""
             problem = (
-                f"'{display_path}' has been changed by somebody else since you last read or wrote it{difference}. "
+                f"'{display_path}' has changed since you last read or wrote it{difference}. "
                 f"Nothing was written. {instruction}"
             )
         raise ToolError(ToolErrorType.FILE_CHANGED_SINCE_READ, problem)
@@ -350,8 +351,8 @@ def make_change(
         if confirmed_state is not None and confirmed_state != change.state:
             raise ToolError(
                 ToolErrorType.FILE_CHANGED_SINCE_READ,
-                f"'{location.shown}' was changed by somebody else while the user was being asked, so the user's "
-                "answer no longer applies. Nothing was written. Read the file again and repeat the change on its "
+                f"'{location.shown}' was changed while the user was being asked, so the user's answer no "
+                "longer applies. Nothing was written. Read the file again and repeat the change on its "
                 "current content.",
             )
         sha256 = hashlib.sha256(change.data).hexdigest()
@@ -390,7 +391,7 @@ def _result(
         notes.append(f"The user edited the {change.proposal_noun} before it was written.")
     content = [" ".join([change.sentence, *notes])]
     content += [
-        f"Lines {part['first']}-{part['last']} now:\n---\n{part['text']}\n---"
+        f"{line_range(part['first'], part['last']).capitalize()} now:\n---\n{part['text']}\n---"
         for part in result_fields.get("regions", ())
     ]
     content += [f"The final change:\n{final_diff}"] if final_diff else []
@@ -506,9 +507,10 @@ class WholeFileWrite(FileChange):
 def plan_write(
     target: TargetFile, content: str, *, expected_sha256: str | None, encoding: str | None, is_users: bool
 ) -> WholeFileWrite:
-    """Plan a write of a whole file, which keeps its line endings. Writes nothing.
+    """Plan a write of a whole file. Writes nothing.
 
-    If `encoding` is `None`, a known encoding is also kept. The other parameters are as in `plan_edit`.
+    The file keeps its line endings if `content` has only LF, and a known encoding if `encoding` is `None`. The other
+    parameters are as in `plan_edit`.
     """
     location = target.location
     snapshot = take_snapshot(target)
@@ -531,7 +533,7 @@ def plan_write(
         present = best_guess.decoded if best_guess is not None else decoded
         old = present.shown() if present is not None else ""
         if is_binary:
-            notes.append(f"The file had {len(data):,} bytes of binary data, all of which were replaced.")
+            notes.append(f"The file had {count(len(data), 'byte')} of binary data; none of it was kept.")
         elif encoding is None and not is_known:
             note = "The file was not UTF-8 (nor UTF-16 or UTF-32 with a byte order mark). The new content is UTF-8."
             if best_guess is not None:

@@ -19,6 +19,7 @@ from tools.contract.tool_results import ToolResult, line_counts
 from tools.files.change.diff import Diff, unified_diff
 from tools.files.change.file_change import ABSENT, Author, FileChange, TargetFile, make_change, take_snapshot, truncate
 from tools.files.change.journal import Journal, JournaledChange
+from tools.files.find.folder_walk import count
 from tools.files.ignore_files import refuse_hidden
 from tools.files.path_opener import identity_of
 from tools.files.text_encodings import UTF_8, Decoded, Encoding, decode_unless_binary, guess
@@ -130,7 +131,7 @@ def plan_undo(target: TargetFile, change: JournaledChange, journal: Journal, cli
     if data is None and change.before is not None:
         raise ToolError(
             ToolErrorType.READ_CONTENT_FAILURE,
-            f"Change {change.id} cannot be undone: the content of '{path}' before it was too large to keep "
+            f"Change {change.id} cannot be undone: the earlier content of '{path}' was too large to keep "
             "(undo.maxFileBytes), is no longer kept, or is damaged. Nothing was undone. To undo another change, give "
             f"its {'number' if client is None else 'change_id (see list_changes)'}.",
         )
@@ -188,7 +189,7 @@ def _text_of(data: bytes | None) -> Decoded | None:
 
 def _diff(old: Decoded | None, new: Decoded | None, old_bytes: int, new_bytes: int) -> Diff:
     if old is None or new is None:
-        return Diff(f"[not text: {old_bytes:,} bytes before, {new_bytes:,} bytes afterwards]\n", 0, 0)
+        return Diff(f"[not text: {count(old_bytes, 'byte')} before, {count(new_bytes, 'byte')} afterwards]\n", 0, 0)
     return unified_diff(old.shown(), new.shown())
 
 
@@ -206,9 +207,10 @@ def _explain_later_changes(
         if "another client" in names:
             message += "only the user can undo another client's change (coretools-mcp undo), so edit the file instead."
         else:
-            message += "undo these first, in this order, or edit the file."
+            order = "it first" if len(names) == 1 else "these first, in this order"
+            message += f"undo {order}, or edit the file."
     if data is None:
-        return f"{message} It no longer exists."
+        return f"{message} The file no longer exists."
     content_after = journal.content(change.after)
     if content_after is None and change.after is not None:
         return message

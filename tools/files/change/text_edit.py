@@ -1,7 +1,7 @@
 """`edit`: finds `old_string`, replaces it in the file's bytes, and reports the surrounding lines.
 
 If `old_string` does not match, the error gives the likely cause and the most similar part of the file. The running time
-is bounded for any input. Approximate matches only help the model to write the next call; they are never replaced.
+is bounded for any input. The most similar part only helps the model to write the next call; it is never replaced.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from operator import eq
 from typing import Any, ClassVar, NamedTuple
 
 from tools.contract.tool_errors import ToolError, ToolErrorType
-from tools.files.change.diff import line_start_after, line_start_before, unified_diff
+from tools.files.change.diff import line_range, line_start_after, line_start_before, unified_diff
 from tools.files.change.file_change import (
     MAX_CHANGED_BYTES,
     SHOWN_BYTES,
@@ -173,8 +173,8 @@ def plan_edit(
     if len(old.text) + growth > MAX_CHANGED_BYTES:  # checked before text of this size is created
         raise ToolError(
             ToolErrorType.FILE_TOO_LARGE,
-            f"The edit would make '{location.shown}' larger than {MAX_CHANGED_BYTES:,} bytes, because it would "
-            f"insert new_string ({len(new_string):,} characters) {len(match.spans):,} times. Nothing was written.",
+            f"The edit would make '{location.shown}' larger than {MAX_CHANGED_BYTES:,} bytes: new_string has "
+            f"{len(new_string):,} characters, and the number of matches is {len(match.spans):,}. Nothing was written.",
         )
     text, spans = apply_edit(haystack, match, old_string, new_string)
     if text == old.text:
@@ -184,8 +184,7 @@ def plan_edit(
         )
     notes: list[str] = []
     if match.strategy.is_relaxed:
-        differences = match.strategy.value.replace("_", " ")
-        notes.append(f"old_string did not match exactly; these differences were ignored: {differences}.")
+        notes.append(f"old_string did not match exactly; these differences were ignored: {match.strategy.differences}.")
     if location.path.lower().endswith(NOTEBOOK_ENDING):
         notes.append("The file is a notebook; notebook_edit can change its cells without edits to the JSON.")
     if match.skipped:
@@ -444,11 +443,10 @@ def check_count(
     elif count == 1 or (replaces_all and not match.strategy.is_relaxed):
         return
     elif match.strategy.is_relaxed:
-        differences = match.strategy.value.replace("_", " ")
         problem = (
-            f"old_string has no exact match in '{location.shown}'; {count} places differ from it only in {differences} "
-            f"({places}). An inexact match must be unique. Nothing was written. Copy the text exactly, with more "
-            "lines around it."
+            f"old_string has no exact match in '{location.shown}'; {count} places differ from it only in "
+            f"{match.strategy.differences} ({places}). An inexact match must be unique. Nothing was written. Copy the "
+            "text exactly, with more lines around it."
         )
     else:
         problem = (
@@ -489,8 +487,8 @@ def not_found(
         sentences.append("Copy old_string exactly from the file, without line numbers.")
         return ToolError(ToolErrorType.EDIT_NO_OCCURRENCE_FOUND, " ".join(sentences))
     sentences.append(
-        f"The most similar part of the file, lines {nearest.first}-{nearest.last}, is below. If you mean this part, "
-        "copy old_string exactly from there."
+        f"The most similar part of the file, {line_range(nearest.first, nearest.last)}, is below. If you mean this "
+        "part, copy old_string exactly from there."
     )
     if _MARK.search(nearest.text):
         sentences.append("A mark such as <U+200B> in that part means an invisible character; use the character itself.")
@@ -530,7 +528,7 @@ def causes(haystack: Haystack, old: str, new: str) -> Iterator[str]:
         yield "old_string contains only white space."
     elif contains(_join_words(haystack, text), words):
         if "\u00a0" in old_lf or "\u00a0" in text:
-            yield "old_string differs from the file only in white space: one of them has no-break spaces (U+00A0)."
+            yield "old_string differs from the file only in white space, which includes no-break spaces (U+00A0)."
         elif ("\t" in old_lf) != ("\t" in text):
             source = "old_string" if "\t" in old_lf else "the file"
             yield f"old_string differs from the file only in white space: only {source} has tabs."

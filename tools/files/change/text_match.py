@@ -1,6 +1,6 @@
 """Finds an edit's `old_string` in a file. Deterministic strategies are tried in a fixed order.
 
-The first strategy with a match decides, and only its matches count. Each later strategy ignores more differences, and
+The first strategy with a match decides, and only its matches count. Later strategies ignore greater differences, and
 from the third strategy on, a match must be unique. Nothing is guessed by similarity.
 
 Large text is searched in pieces, so that other work can run and a call can be cancelled. Strategies that need an object
@@ -43,8 +43,13 @@ class Strategy(StrEnum):
 
     @property
     def is_relaxed(self) -> bool:
-        """True if the strategy ignores more than line endings, so that a match must be unique."""
+        """True if the strategy ignores more than the form of line endings, so that a match must be unique."""
         return self not in {Strategy.EXACT, Strategy.LINE_ENDINGS}
+
+    @property
+    def differences(self) -> str:
+        """What the strategy ignores, in words."""
+        return self.value.replace("look_alikes", "look-alike characters").replace("_", " ")
 
 
 @dataclass(frozen=True, slots=True)

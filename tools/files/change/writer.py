@@ -1,7 +1,8 @@
 """The only way in which tools change files. Writes the whole content to a new file, and renames it over the old one.
 
-Readers see the old or the new content, never a mixture. Mode, owner and extended attributes are kept, except set-id
-bits and capabilities. All operations use the descriptor of one open folder, so a changed path cannot redirect them.
+Readers see the old or the new content, never a mixture. Mode, owner and extended attributes are kept as far as
+possible, except set-id bits and capabilities. All operations use the descriptor of one open folder, so a changed path
+cannot redirect them.
 """
 
 from __future__ import annotations
@@ -398,6 +399,6 @@ def remove_file(workspace: Workspace, location: Location, expected: FileIdentity
 def _changed_error(location: Location) -> ToolError:
     return ToolError(
         ToolErrorType.FILE_CHANGED_SINCE_READ,
-        f"'{location.shown}' has just been changed by somebody else; nothing was written. Read it again and "
+        f"'{location.shown}' has just been changed, so nothing was written. Read it again and "
         "repeat the change on its current content.",
     )

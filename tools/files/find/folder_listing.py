@@ -104,7 +104,7 @@ def list_folder(
                 if type_ == "directory":
                     line = f"[DIR] {line}"
                 elif type_ == "file":
-                    line += f" ({size} bytes)" if size is not None else " (size unknown)"
+                    line += f" ({size} byte{'s' * (size != 1)})" if size is not None else " (size unknown)"
                 room -= len(line)
                 lines.append(line)
                 entries.append({"name": json_name, "type": type_, "size": size, "target": target})

@@ -22,7 +22,7 @@ CHECK_EVERY = 500  # how many entries of one folder are processed between checks
 # Maximum number of symlinks to folders that one walk follows, because a pattern may name symlinks that form loops
 MAX_LINKED = 100
 _TOO_MANY_LINKS = f"PARTIAL RESULT: only {MAX_LINKED} symlinks to folders were followed."
-MAX_REFUSALS = 3  # maximum number of skipped folders for which the result gives the reason
+MAX_REFUSALS = 3  # maximum number of skipped folders and symlinks for which the result gives the reason
 
 
 class Selection(Protocol):
@@ -106,7 +106,7 @@ class Walk:
     workspace: Workspace
     filters: Filters
     deadline: Deadline  # the time budget; `timed_out` says whether it was exceeded
-    # How many wanted files and folders each kind of ignore file hides
+    # How many wanted files and folders each kind of rule hides; permission rules count as `AGENT`
     hidden_counts: Counter[HiddenBy] = field(default_factory=Counter[HiddenBy])
     # How many folders with each name were skipped because of that name
     folders_excluded: Counter[str] = field(default_factory=Counter[str])
@@ -229,7 +229,7 @@ class Walk:
                 self.hidden_counts[hidden_by] += 1
 
     def names_below(self, folder: Location) -> Callable[[str], bool]:
-        """Return a function that checks whether a path relative to a folder exists; False once the time is up."""
+        """Return a function that tells whether a path relative to a folder exists. It returns False once time is up."""
         # A pattern may need a great many checks, and symlinks make each one slow.
         return lambda path: not self.deadline.check() and self.workspace.has(folder, path)
 

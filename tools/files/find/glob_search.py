@@ -37,7 +37,7 @@ class PatternRefusedError(ValueError):
 
 
 def expand_braces(pattern: str) -> list[str]:
-    """Expand `{a,b}` and `{1..3}`. Other braces stay literal. A too large result raises a `PatternRefusedError`."""
+    """Expand `{a,b}` and `{1..3}`. Other braces stay literal. Raises a `PatternRefusedError` above the limits."""
     # Positions of special braces and commas. A range is recorded at the position of its opening brace.
     marks: dict[int, str | re.Match[str]] = {}
     open_braces: list[tuple[int, list[int]]] = []
@@ -117,9 +117,12 @@ class _Name:
 
     text: str  # converted to lower case if case is ignored
     ignore_case: bool
+    look_alikes: _Name | None = None  # tests the visible form of a name; `None` if no other name looks like this one
 
     def __call__(self, name: str) -> bool:
-        return (name.lower() if self.ignore_case else name) == self.text
+        if (name.lower() if self.ignore_case else name) == self.text:
+            return True
+        return self.look_alikes is not None and self.look_alikes(visible_form(name))
 
 
 _TREE = _PatternTree()
@@ -316,9 +319,11 @@ def _step(part: str, *, ignore_case: bool, literal: bool) -> _Step:
     if part.isascii() and _LOOKS_ALONE.fullmatch(part):
         return matcher
     visible_part = visible_form(part)
+    visible_matcher = _part_matcher(visible_part, ignore_case=ignore_case, literal=literal)
+    if isinstance(matcher, _Name) and isinstance(visible_matcher, _Name):
+        return replace(matcher, look_alikes=visible_matcher)
     if visible_part == part:
         return lambda name: matcher(name) or (not name.isascii() and matcher(visible_form(name)))
-    visible_matcher = _part_matcher(visible_part, ignore_case=ignore_case, literal=literal)
     return lambda name: matcher(name) or visible_matcher(visible_form(name))
 
 

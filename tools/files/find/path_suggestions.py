@@ -158,7 +158,7 @@ class _NameContains(Everything):
 def files_containing(workspace: Workspace, folder: Location, text: str, limit: int, signal: AbortSignal) -> Candidates:
     """Return files anywhere inside a folder whose base names contain `text` in any case.
 
-    Files whose names begin with `text` come first. Within both groups, less nested files come first.
+    Files whose names begin with `text` come first. Within each group, less nested files come first.
     """
     filters = Filters(git=workspace.respect_git_ignore, agent=workspace.respect_agent_ignore)
     walk = Walk(workspace, filters, Deadline(signal, BELOW_SECONDS))
@@ -196,8 +196,8 @@ def missing_path_error(
     signal: AbortSignal,
     *,
     folders: bool = False,  # whether folders are also suggested
-    consequence: str = "",  # the consequence, after a comma
-    advice: str = "",  # a last sentence, after a space
+    consequence: str = "",  # a clause that begins with a comma, such as ", so nothing was searched"
+    advice: str = "",  # a last sentence that begins with a space
     code: ToolErrorType = ToolErrorType.FILE_NOT_FOUND,
 ) -> ToolError:
     suggestion = proposal(workspace, location, Deadline(signal, NEAR_SECONDS), folders=folders)
@@ -234,7 +234,7 @@ def proposal(
 
 
 def likely_locations(workspace: Workspace, location: Location, *, is_new: bool = False) -> list[Location]:
-    """Return existing paths that may be meant by a missing path.
+    """Return existing paths that the caller may have meant instead of a missing path.
 
     Extra text that people or models add, such as quotes, is removed. If the resulting path does not exist either, the
     paths that look the same are returned. If `is_new` is true, diff prefixes are kept, because a new file may be in a

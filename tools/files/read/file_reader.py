@@ -94,8 +94,8 @@ def read(
 ) -> Reading:
     """Read an opened file, after `read_beginning`. Blocking: call it in a worker thread.
 
-    Memory use is limited: large UTF-8 text is streamed, media above 3 MB are returned as a resource link, and another
-    process extracts the text of a PDF. For a PDF, the lines in `request` are counted within the text of `pages`. An
+    Memory use is limited: large UTF-8 text is streamed, media above 3 MB are never returned inline, and another process
+    extracts the text of a PDF. For a PDF, the lines in `request` are counted within the text of `pages`. An
     offset past the end is not a failure; the text then says how many lines there are.
 
     Raises:

@@ -138,13 +138,14 @@ class LineIndex:
 
 _indexes: OrderedDict[FileIdentity, LineIndex] = OrderedDict()
 _indexes_guard = threading.Lock()
+_OFFSET_ADVICE = "Use an offset near the beginning, or a negative one near the end."
 
 
-def _too_far(target: str, side: str, progress: str) -> ToolError:
+def _too_far(target: str, side: str, progress: str, advice: str = _OFFSET_ADVICE) -> ToolError:
     return ToolError(
         ToolErrorType.FILE_TOO_LARGE,
         f"Nothing was read: {target} is more than {SOUGHT_BYTES:,} bytes from {side}, and one call does not scan more "
-        f"than that; {progress}. Use an offset near the beginning, or a negative one near the end.",
+        f"than that; {progress}. {advice}",
     )
 
 
@@ -276,7 +277,10 @@ def line_part(source: Source, position: int, chars: CharRange, max_chars: int, s
         signal.raise_if_aborted()
         if length <= chars.start and position - first >= SOUGHT_BYTES:
             raise _too_far(
-                f"character {chars.start:,}", "the beginning of the line", f"{length:,} characters were counted"
+                f"character {chars.start:,}",
+                "the beginning of the line",
+                f"characters counted: {length:,}",
+                "Use a chars range nearer to the beginning of the line.",
             )
         block = source.read_at(position, TAKEN_BYTES if length >= chars.start else BLOCK)
         ending_position = block.find(source.separator)
@@ -372,8 +376,8 @@ class _Lines:
 class Reading:
     """The result of one read. Treat it as immutable; a frozen class would triple the cost of creating one."""
 
-    # The content for the model, never empty. Text is one `TextPart`: a header if something was left out, and the
-    # unchanged lines of the file. Notes may follow as further parts.
+    # The content for the model, never empty. Text is one `TextPart`: a header if anything is left out or replaced, and
+    # the lines of the file. Notes may follow as further parts.
     parts: tuple[Part, ...]
     kind: FileKind  # how the file is shown
     # Number of the first line shown, from 1; 0 if none is shown (empty files, media). If the file is too large to count
@@ -396,7 +400,7 @@ class Reading:
     pages: int | None = None  # number of pages of a PDF that is shown as text, else `None`
     is_guess: bool = False  # whether `encoding` is a guess; the text says so
     is_text: bool = True  # whether the file is shown as text (a PDF may be, too)
-    content: bytes | None = None  # the whole file, if it was read in full
+    content: bytes | None = None  # the whole file; `None` for media, PDFs and most files above 8 MB
 
 
 def reading_of(lines: LineWindow, encoding: Encoding, limits: Limits, notes: Sequence[str] = ()) -> Reading:

@@ -16,6 +16,7 @@ from pathlib import Path
 
 from tools.contract.call_options import AbortSignal, MediaHandling
 from tools.contract.tool_results import FileDataPart, InlineDataPart, Part, TextPart
+from tools.files.find.folder_walk import count
 from tools.files.path_opener import OpenedFile
 from tools.files.text_encodings import SNIFFED_BYTES, is_utf8, looks_binary, marked_encoding
 from tools.files.workspace import Location
@@ -209,7 +210,7 @@ def media_parts(
     """Return the content for the model: the data itself, a link with a line of text, or only a line of text."""
     size = file.info.st_size
     if file_type.kind is FileKind.BINARY:
-        return (TextPart(f"Binary file, not shown: {shown_whole_path(location.name)} ({size:,} bytes)."),)
+        return (TextPart(f"Binary file, not shown: {shown_whole_path(location.name)} ({count(size, 'byte')})."),)
     data, pixels = None, ""
     problem = "" if size <= MAX_INLINE_BYTES else "too large to be sent inline"
     if file_type.kind is FileKind.IMAGE:
@@ -220,7 +221,7 @@ def media_parts(
                 reader(data, image)
         pixels = f"{image.width:,} x {image.height:,} pixels" if image.width and image.height else ""
         problem = problem or image.rejection_reason
-    details = ", ".join(filter(None, (file_type.mime_type, f"{size:,} bytes", pixels)))
+    details = ", ".join(filter(None, (file_type.mime_type, count(size, "byte"), pixels)))
     kind = "PDF" if file_type.kind is FileKind.PDF else file_type.kind.capitalize()
     label = f"{kind} file {shown_whole_path(location.name)} ({details})"
     uri = Path(location.name).as_uri()

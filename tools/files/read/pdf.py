@@ -161,7 +161,7 @@ def extract(
             ToolErrorType.INVALID_TOOL_PARAMS, f"'{name}' has {page_count}, so there is no page {pages.first}."
         )
     limit = {
-        "time": f"it would take longer than {seconds:.0f} seconds",
+        "time": f"it would take longer than {seconds:.2g} s",
         "memory": f"it would take more than {MAX_MEMORY >> 20} MB of memory",
         "size": f"its text is longer than {MAX_CHARS:,} characters",
     }.get(end)

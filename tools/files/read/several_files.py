@@ -194,7 +194,7 @@ def _compiled(globs: Sequence[str], exists: Names | None, *, at_any_depth: bool 
 
 
 MAX_MEDIA_BYTES = 10_000_000  # maximum raw bytes of media in one result, which become 13 MB in base64
-MAX_LISTED = 100  # maximum number of unread files listed
+MAX_LISTED = 100  # maximum number of files per list
 MAX_REASONS = 20  # maximum number of skipped files listed with a reason
 MAX_LISTED_CHARS = 10_000  # maximum number of characters per list, because paths may be very long
 MAX_REASON_CHARS = 400  # maximum number of characters of one reason
@@ -225,7 +225,7 @@ class Batch:
 
     @property
     def stop_reason(self) -> str:
-        return "the time limit was reached" if self.timed_out else "the result would become too long"
+        return "the time limit was reached" if self.timed_out else "the result is full"
 
     def read(self, candidates: Sequence[Candidate]) -> None:
         """Read the files one by one. If one of them cannot be read, continue with the next."""
@@ -273,7 +273,7 @@ class Batch:
                     return
                 if kind is FileKind.PDF and self._pdf_seconds <= 0:
                     self.skipped.append(
-                        (path, "PDF file; earlier PDF files took all the time. Use read_file for this one")
+                        (path, "PDF file; earlier PDF files used up the time. Use read_file for this one")
                     )
                     return
                 if self._media_bytes + file.info.st_size > MAX_MEDIA_BYTES:
@@ -329,7 +329,9 @@ class Batch:
 
             def described(candidate: Candidate) -> str:
                 size = self.workspace.size_of(candidate.location(self.workspace))
-                return shown_whole_path(candidate.path) + (f" ({size} bytes)" if size is not None else "")
+                return shown_whole_path(candidate.path) + (
+                    f" ({size} byte{'s' * (size != 1)})" if size is not None else ""
+                )
 
             notes += _list_of(map(described, self.unread_files), len(self.unread_files))
         if self.skipped:

@@ -106,7 +106,8 @@ def search_contents(workspace: Workspace, query: ContentQuery, limits: Limits, d
             literal_names = pattern.literals
             # The names that the filter can match are passed to ripgrep as a file type. Unlike ripgrep's globs, a file
             # type never unhides ignored files, but it matches only names. This server's own matcher handles paths, and
-            # syntax that ripgrep may interpret differently. It also accepts look-alikes of a dash, so ripgrep gets `*`.
+            # syntax that ripgrep may interpret differently. It also accepts look-alikes of a dash, so ripgrep gets `*`
+            # for each dash.
             names = {path.rpartition("/")[2] for path in expand_braces(query.glob)}
             if all(name and _PLAIN_NAME.fullmatch(name) for name in names):
                 wider_names = sorted({_DASHES_AND_STARS.sub("*", name) for name in names})
@@ -173,7 +174,7 @@ class ContentSearch:
     exclude: Query | None  # lines that also match it are dropped
     lines_per_file: int  # maximum number of matching lines needed per file
     ripgrep: Ripgrep
-    second_rg: Ripgrep  # finds the lines to exclude, and searches decoded files
+    second_rg: Ripgrep  # finds lines to exclude and files that are not UTF-8, and searches decoded files
     huge: int = 0  # number of files that the call names but that are too large to search
     undecoded_count: int = 0  # number of files that are too large to decode
     # Files that match only in an encoding that is not used to show them, each with that encoding

@@ -27,7 +27,7 @@ from tools.files.text_encodings import NUL_MARK, SNIFFED_BYTES, looks_binary, ma
 from tools.files.workspace import Location, Workspace
 from tools.text.file_names import one_line, shown_whole_path
 
-MAX_DECODED_BYTES = 16 << 20  # larger non-UTF-8 files are searched as bytes, and shown as damaged UTF-8
+MAX_DECODED_BYTES = 16 << 20  # larger files in unknown encodings are searched as bytes, and shown as damaged UTF-8
 BEFORE_SHARE = 4  # a quarter of the shown part of a long line precedes the match
 
 
@@ -129,7 +129,7 @@ class MatchReport:
         self._starts = starts
         self._blocks: list[str] = []
         self.matches = 0  # number of matching lines shown; with `names_only` or `counts`, number of files
-        self._counted = 0  # number of matching lines in the counted files
+        self._counted = 0  # with `counts`, number of matching lines in all these files
         self._files = 0
         self._binary = 0
         self._notebook_bytes_left = MAX_NOTEBOOK_BYTES  # limited, because parsing takes longer than searching
@@ -143,7 +143,10 @@ class MatchReport:
 
     @property
     def most_per_file(self) -> int:
-        """How many matches per file are needed: at most one more than `limit`, to detect that there are more."""
+        """How many matches per file are needed.
+
+        Without `counts`, at most `limit` + 1: enough to tell whether there are more than `limit`.
+        """
         query = self._query
         if query.counts:
             return query.per_file or MAX_LINES_OF_FILE

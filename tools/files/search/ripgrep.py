@@ -59,7 +59,7 @@ _NOTHING_FOUND, _ERROR = 1, 2  # exit codes of ripgrep; a single unreadable file
 
 
 def find_ripgrep(roots: Sequence[str]) -> str | None:
-    """Return the ripgrep next to Python, or else one outside the roots: this project's dependency, or from `PATH`."""
+    """Return the ripgrep next to Python, or else one outside the roots: this project's dependency, or one on `PATH`."""
     sibling = os.path.join(os.path.dirname(sys.executable), _PROGRAM)
     if sys.executable and is_program(sibling):
         return sibling
@@ -210,7 +210,7 @@ class Ripgrep:
         lines = complaint.decode("utf-8", "replace").splitlines()
         # A message with several lines shows the position in the pattern, then the reason. Hints may follow.
         reasons = [line.removeprefix("error: ") for line in lines if line.startswith("error: ")]
-        return (reasons or [line.removeprefix("rg: ") for line in lines] or ["ripgrep gives no reason"])[0]
+        return (reasons or [line.removeprefix("rg: ") for line in lines] or ["an error without a reason"])[0]
 
     @contextmanager
     def _running(self, folder: str, arguments: Sequence[str], stdin: IO[bytes] | None = None) -> Generator[Child]:

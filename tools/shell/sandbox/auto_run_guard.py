@@ -10,7 +10,7 @@ bounded: files that are nested too deeply, or are in folders beyond the maximum 
 found.
 
 A folder that cannot be listed when a command starts is protected as a whole. If a command makes a folder inaccessible,
-the server restores access, because it runs as the folder's owner.
+the server, which runs as the folder's owner, restores access.
 """
 
 from __future__ import annotations
@@ -437,8 +437,9 @@ class _Copies:
 def move_away(paths: Sequence[str], parent: str | None) -> Iterator[tuple[str, str | None]]:
     """Move files and folders out of the workspace, so that no program executes them.
 
-    They go to a new folder in `parent`, which is not deleted. With `None`, or if there is too much to copy to another
-    file system, they are renamed in place. Yields each path with its new path, or `None` if it could not be moved.
+    They go to a new folder in `parent`, which the server never deletes. If `parent` is `None`, or moving fails (for
+    example because there is too much to copy to another file system), they are renamed in place. Yields each path with
+    its new path, or `None` if it could not be moved.
     """
     copies = _Copies()
     folder: str | None = None

@@ -200,7 +200,7 @@ class ViewSetup:
 class SandboxedCommand(ConfinedCommand):
     """A command in the sandbox, with its resources. The caller must release it."""
 
-    # `ViewPreparation.prepare`, called once bubblewrap is running
+    # `ViewPreparation.prepare`, called while bubblewrap waits for its options
     prepare: Callable[[], PreparedView] = field(repr=False, kw_only=True)
     gate: MountGate = field(repr=False, kw_only=True)
     # `CommandView.current_restrictions`, which returns what file rules now deny to the command
@@ -268,7 +268,7 @@ class SandboxedCommand(ConfinedCommand):
         raise ToolError(ToolErrorType.SHELL_EXECUTE_ERROR, NOT_AS_INTENDED)
 
     def limited_folders(self) -> tuple[Sequence[str], int]:
-        """Return the client's folders that a read-only command can write to."""
+        """Return the client's folders that a read-only command can write to, and their size limit in bytes."""
         if self._prepared_view is None or self.view is not ViewKind.READING:
             return (), 0
         return (*self._prepared_view.view.lasting.values(),), self._prepared_view.temporary_bytes
@@ -313,7 +313,7 @@ class SandboxMode(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class SandboxStatus:
-    program: str | None  # the absolute path of bubblewrap; `None` if bubblewrap is not installed
+    program: str | None  # the absolute path of bubblewrap; `None` if it was not found or not searched for
     failure: str | None  # why bubblewrap is not used, phrased for the middle of a sentence; `None` if it works
 
 
@@ -387,7 +387,7 @@ class BubblewrapConfinement:
         raise ToolError(
             ToolErrorType.SANDBOX_UNAVAILABLE,
             f"The command was not run: the sandbox that it was approved for is no longer available ({failure}). "
-            "Nothing runs with more access than it was granted. Run it again; the user is asked if needed.",
+            "Nothing runs with more access than it was granted. Run it again; the user will be asked if needed.",
         )
 
     async def make_ready(self, workspace_roots: Sequence[str]) -> None:
@@ -461,8 +461,8 @@ class BubblewrapConfinement:
             *(path for visible_path in visible_paths for path in without_private_paths(visible_path)),
         )
         environment = {name: value for name, value in spec.environment.items() if name not in UNREACHABLE}
-        # Git fails if it may not read its settings file. Files in the workspace are ignored, because commands can write
-        # them.
+        # Git fails if it may not read its settings file. Files in the workspace are ignored, because commands can
+        # change them.
         settings_files = filter(os.path.isfile, settings_files_of_git(self._site.home))
         real_paths = {path: resolve_links(path) for path in settings_files}
         environment["GIT_CONFIG_GLOBAL"] = next(
@@ -597,7 +597,7 @@ class BubblewrapConfinement:
         return SandboxStatus(program, failure)
 
     async def _probe(self, program: str, kind: ViewKind) -> str | None:
-        """Return why a command cannot be started or confined in such a view, as a clause, or `None` if it can."""
+        """Return why a command cannot be started or confined in this kind of view, as a clause, or `None` if it can."""
         # The probe tries to create a file in the home folder, which the view must prevent. If the home folder is under
         # /tmp, which every command may write to, it tries that in /etc instead.
         outside = self._site.home if not contains(TEMPORARY, self._site.home) else ETC

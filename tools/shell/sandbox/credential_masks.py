@@ -36,10 +36,10 @@ _OF_ROOT = """
 /etc/kubernetes /etc/ssl/private /etc/wireguard /etc/NetworkManager/system-connections
 """
 SYSTEM_PATHS = _OF_ROOT.split()
-INCLUDED = 64  # maximum number of included git settings files to examine
+INCLUDED = 64  # once git settings include at least this many files, further includes are ignored
 # Limits of the search for secrets: files, size of each, total size, and how long results are cached
 SEARCHED_FILES, SEARCHED_FILE_BYTES, SEARCHED_BYTES, SEARCH_SECONDS = 400, 16_384, 2_000_000, 300
-_FEW = 4  # a folder with at most this many known names is not listed; each name is looked up instead
+_FEW = 4  # a folder with at most this many known names, and no patterns, is not listed; each name is looked up
 
 
 @dataclass(frozen=True, slots=True)
@@ -214,7 +214,7 @@ def _files_with_secrets(home: str, _period: float) -> tuple[str, ...]:
 def _place_of_searched_file(path: str, home: str) -> SecretPlace:
     """Return the place of a file in which the search found a secret.
 
-    The program of the file is probably named like the file or its folder.
+    The program that uses the file probably has the same name as the file or its folder.
     """
     name = os.path.relpath(path, home).removeprefix(".config/").lstrip(".").split("/")[0].split(".")[0]
     return SecretPlace(frozenset({name, name.removesuffix("rc")}), is_settings=False)
@@ -373,7 +373,7 @@ def _is_harmless(value: str) -> bool:
 
 
 def _without_logins(text: str) -> str:
-    """Remove user names and passwords from URLs, and secrets from their queries."""
+    """Remove user names and passwords from URLs, and queries that contain the name of a secret."""
     return _QUERY.sub(
         lambda match: "" if any(map(_is_secret, _WORD.findall(match[0]))) else match[0], _LOGIN.sub("", text)
     )

@@ -4,12 +4,12 @@ Landlock grants rights to folders, and cannot revoke them for a part of a folder
 Landlock and a filter together confine read-only commands. These commands can see other processes, but cannot affect
 them. Landlock also restricts commands in bubblewrap, if the kernel supports it.
 
-Mounts hide files, but not local sockets (AF_UNIX): connecting to a socket works on a read-only mount, and abstract
+Mounts protect files, but not local sockets (AF_UNIX): connecting to a socket works on a read-only mount, and abstract
 sockets have no path at all. The sandbox therefore has no local sockets except unnamed pairs. Internet sockets are
 controlled by the network namespace.
 
-A filter sees numbers, but not the data that pointers refer to. Calls that could bypass it (io_uring, other instruction
-sets) are therefore refused completely, as are calls that only increase the kernel's attack surface.
+A filter sees numbers, but not the data that pointers refer to. Calls that it cannot check (io_uring, clone3, calls of
+other instruction sets) are therefore refused completely, as are calls that only increase the kernel's attack surface.
 
 Read-only commands under Landlock have no namespaces of their own, and Landlock mainly controls opening, creating and
 removing files. The filter for these commands therefore controls the rest: changing a file without opening it for
@@ -215,7 +215,7 @@ _X32 = 0x40000000  # marks the call numbers of the x32 ABI on x86-64; other arch
 _FAMILIES = (2, 10, 16)  # AF_INET, AF_INET6, AF_NETLINK (which lists addresses and routes)
 _PAIR_TYPES = (1, 5)  # SOCK_STREAM, SOCK_SEQPACKET; not datagrams, because such a pair can still send to a named socket
 _TYPE_MASK = 0xF
-# NETLINK_ROUTE; other protocols give access to other programs, or to parts of the kernel that require no capability.
+# NETLINK_ROUTE; other protocols give access to other programs or, without any capability, to parts of the kernel.
 _ROUTES = 0
 _NEW_NAMESPACES = 0x7E020080  # all CLONE_NEW* flags, because a command has all capabilities in a new user namespace
 _CLONE_NAMESPACES = 0x7E020000  # the same flags for `clone`, where the lowest byte of the argument is a signal number
@@ -323,7 +323,7 @@ class _Filter:
         other_answer: int,
         mask: int = 0xFFFFFFFF,
     ) -> None:
-        """Answer a call by whether an argument is in `values`. Later instructions do not apply to this call."""
+        """Answer a call, depending on whether an argument is in `values`. Later instructions do not apply to it."""
         self.add(_EQUAL, call, false=len(values) + 4)
         self.add(_LOAD, _ARGUMENTS_AT + 8 * argument)
         self.add(_AND, mask)

@@ -190,7 +190,7 @@ class MountTable:
         return ExpectedMount(at or path, mount.device, source or "/", is_read_only or mount.is_read_only)
 
     def names_of(self, path: str) -> Iterator[str]:
-        """Yield the paths at which mounts show a path without symlinks, unless other mounts hide them."""
+        """Yield the paths at which mounts show a path without symlinks, including those that other mounts hide."""
         _, device, source, _, _ = self.bound_first(path)
         for mount in (self._lowest, *self._mounts_on.values()):
             if mount.device == device and contains(mount.source, source):

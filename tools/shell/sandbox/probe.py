@@ -18,7 +18,7 @@ from pathlib import Path
 
 from anyio import CancelScope, fail_after
 
-from tools.contract.tool_errors import NOTHING_DONE, ToolError, exhaustion_of, scarcity_in
+from tools.contract.tool_errors import NOTHING_DONE, ExhaustedError, ToolError, exhaustion_of, scarcity_in
 from tools.machine.threads import THREADS
 from tools.shell.process_spec import (
     ConfinedCommand,
@@ -165,6 +165,8 @@ async def _failure_in(starter: ProcessStarter, confined_command: ConfinedCommand
         return f"the kernel does not accept its rules here ({error_name}), as in some containers"
     except TimeoutError:
         return NO_ANSWER
+    except ExhaustedError:
+        raise
     except ToolError:
         return "it does not make the requested mounts"
     finally:
@@ -173,7 +175,7 @@ async def _failure_in(starter: ProcessStarter, confined_command: ConfinedCommand
             process.close()
         await confined_command.release()
     if status.code == WORKED:
-        return f"it does not confine commands as it should: one {output.strip()}"
+        return f"it does not confine commands as it should: a test command {output.strip()}"
     if status.code == 0:
         return None
     if (resource_error := exhaustion_of(scarcity_in(output) or OSError(), NOTHING_DONE)) is not None:

@@ -180,7 +180,7 @@ def settings_files_of_git(home: str) -> tuple[str, str]:
 def settings_of_git(home: str, roots: Sequence[str]) -> Iterator[str]:
     """Yield real paths of the user's existing git settings, and of the files that they name. Blocking.
 
-    Ignores settings inside the workspace, because commands can write them.
+    Ignores settings inside the workspace, because commands can change them.
     """
     pending = deque(settings_files_of_git(home))
     named_files = [os.path.join(os.path.dirname(pending[-1]), name) for name in ("ignore", "attributes")]

@@ -52,10 +52,11 @@ PRIVATE_BYTES = 2 * 1024**3  # size of each in-memory file system; a client's `/
 # more mounts there are, the longer bubblewrap takes for each one.
 MAX_PROTECTIVE_MOUNTS = 200
 _NO_WORKSPACES = "/ /boot /dev /home /proc /root /srv /sys /var /var/lib /Users"
-SYSTEM_ROOTS = frozenset((*SYSTEM, *PRIVATE, *_NO_WORKSPACES.split()))  # folders that must not be writable in a sandbox
+# The machine's folders that no sandbox makes writable
+SYSTEM_ROOTS = frozenset((*SYSTEM, *PRIVATE, *_NO_WORKSPACES.split()))
 # Caches of programs that need a writable cache. They are private, because other programs would run what a command
-# leaves in the real caches. Packages already downloaded can be read from the real caches. npm's logs are not in its
-# cache, so that the file tools can find them.
+# leaves in the real caches. The real caches can still be read, for example for packages that were already downloaded.
+# npm's logs are not in its cache, so that the file tools can find them.
 CACHES = {"XDG_CACHE_HOME": ".cache", "npm_config_cache": ".cache/npm", "npm_config_logs_dir": "npm-logs"}
 CACHE = f"{WORK}/.cache"  # where commands see the client's persistent cache
 _LEADING_NOWHERE = """
@@ -88,7 +89,7 @@ class View:
     is_whole: bool = True  # whether everything is visible by default; if not, nothing is
     links: Mapping[str, str] = field(default_factory=dict[str, str])  # in a partial view: symlinks to visible paths
     empty: tuple[str, ...] = ()  # in a partial view: folders that exist, but are empty
-    private: tuple[str, ...] = ()  # folders that start empty and are removed afterwards
+    private: tuple[str, ...] = ()  # private folders; those not in `lasting` start empty and are removed afterwards
     lasting: Mapping[str, str] = field(default_factory=dict[str, str])  # the client's folders, keyed by visible path
     seen: tuple[str, ...] = ()  # paths visible inside a private folder, or in a partial view
     hidden_folders: tuple[str, ...] = ()  # folders shown empty, where nothing can be created
@@ -592,8 +593,8 @@ def _protective_mounts(
 
     def is_seen(path: str) -> bool:
         # A path is seen if it is inside a root, and no hidden folder that contains it is nearer than the nearest such
-        # root. A path outside all roots is already read-only or hidden. Mounting a hidden one, because a symlink in a
-        # workspace leads to it, would make it visible.
+        # root. A path outside all roots is already read-only or hidden. If a symlink in a workspace leads to a hidden
+        # path, mounting that path would make it visible.
         nearest = _nearest(path, (root for root in roots if path != root))
         return nearest >= 0 and nearest >= _nearest(path, hidden_paths)
 
