@@ -303,7 +303,7 @@ async def test_call_tool_of_the_last_run_works_before_anything_is_listed_in_this
         await until(lambda: app.pool.by_alias["up"].status.attempts)
         up.answer(tools=[tool("find", description="x" * LARGE_CHARS)])
         await until(lambda: texts)
-    assert texts == ["from up"]
+        assert texts == ["from up"]
 
 
 @pytest.mark.requirement("catalogue.calls")
