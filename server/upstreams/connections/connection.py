@@ -68,6 +68,8 @@ MAX_WARNINGS = 20  # maximum number of warnings per upstream until a connection 
 # Initial and maximum pause between restarts for newer lists; doubles each time
 FIRST_RENEWAL_SECONDS, LAST_RENEWAL_SECONDS = 60.0, 3_600.0
 
+RENEWED = "it is started again, because a newer process lists other tools"
+
 MAX_LIST_AGE_SECONDS = 60.0  # the maximum age of a list, if the upstream does not announce changes
 NEW_SESSION_LIST_AGE_SECONDS = 5.0  # the maximum age of a list when a client gets a new session
 
@@ -406,14 +408,12 @@ class Upstream:
                             self.connected = anyio.Event()
                     if time.perf_counter() > began + CRASH_SECONDS:
                         self._warnings.clear()
-            state, reason = UpstreamState.FAILED, "it closed the connection"
+            state, reason = UpstreamState.FAILED, RENEWED if self._is_renewed else "it closed the connection"
             if refusal is not None:
                 status.challenge = refusal
                 state, reason = failure_of(NeedsAuthenticationError(refusal))
             elif not is_established:
                 reason = "it did not connect in time"
-            elif self._is_renewed:
-                reason = "it was started again, because a newer process lists other tools"
         except Exception as error:  # noqa: BLE001 - the task boundary: one bad upstream never takes others down
             state, reason = failure_of(error)
             status.challenge = challenge_of(error)
@@ -642,7 +642,7 @@ class Upstream:
         if session is not None and anyio.current_time() >= self._no_renewal_before:
             self._no_renewal_before = anyio.current_time() + self._renewal_pause
             self._renewal_pause = min(self._renewal_pause * 2, LAST_RENEWAL_SECONDS)
-            self.log.info("upstream %s is started again, because a newer process lists other tools", self.alias)
+            self.log.info("upstream %s: %s", self.alias, RENEWED)
             self._is_renewed = session.is_forgotten = True
             session.lost.set()
             self.retry_now()
