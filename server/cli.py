@@ -457,7 +457,7 @@ def command_parser() -> tuple[argparse.ArgumentParser, dict[str, _Parser]]:
     lock = command("lock", "approve the current tools of other servers", details)
     add = commands["lock"].add_mutually_exclusive_group().add_argument
     add("--diff", action="store_true", help="only show the differences from mcp.lock.json")
-    help_text = "only show the differences; exit code 1 if they block a tool, 2 if the file cannot be read or a server "
+    help_text = "only show the differences; exit code 1 if they block a tool, else 2 if the file or a server "
     add("--check", action="store_true", help=f"{help_text}cannot be reached")
     add("--approve", nargs="+", default=[], metavar="NAME", help="approve only these tools or servers")
     lock("--yes", action="store_true", help="do not ask for confirmation")

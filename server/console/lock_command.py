@@ -48,7 +48,7 @@ def lock(report: SettingsReport, action: LockAction, names: Sequence[str], *, as
 
     If `names` lists tools and servers to approve, all other entries stay unchanged. The exit code is 1 if a server is
     unavailable, and 2 if there is no usable lock file but one is needed. For a check, it is 1 if a tool is blocked, and
-    2 if there is no usable lock file or a server is unavailable.
+    otherwise 2 if there is no usable lock file or a server is unavailable.
     """
     if report.lock is None:
         raise CommandFailure(f"there is no home folder, so there is no place for {LOCK_NAME}. Use --config FILE.")
@@ -123,7 +123,7 @@ async def compare_servers(
     for upstream in missing:
         show_failure(f"upstream {upstream.alias}", upstream)
     if action == "check":
-        return EXIT_USAGE if missing else EXIT_FAILED if stops_any else 0
+        return EXIT_FAILED if stops_any else EXIT_USAGE if missing else 0
     try:
         new_content = lock_text(servers)
     except ValueError as error:

@@ -115,6 +115,20 @@ def test_lock_approves_one_server_by_its_name_and_reports_its_tools_in_one_line(
 
 
 @pytest.mark.requirement("lock.command")
+def test_a_check_reports_a_blocked_tool_even_if_another_server_cannot_be_reached(setup: Setup) -> None:
+    setup.run("lock")
+    setup.lists(tool("find", description="Does much more."))
+    (setup.path.parent / "gone.json").write_text('{"ends": true}')
+    servers = {**setup.servers, "gone": listing_entry("gone", orders=str(setup.path.parent / "gone.json"))}
+    write_config(setup.path.parent, {"tools": {"builtIn": False}, "mcpServers": servers})
+    for option in ("--check", "--diff"):
+        check = setup.run("lock", option)
+        assert "(blocks the tool)" in check.stdout
+        assert "upstream gone: failed" in check.stderr
+        assert check.returncode == 1
+
+
+@pytest.mark.requirement("lock.command")
 def test_a_server_that_cannot_be_reached_keeps_its_entries_in_the_lock_file(setup: Setup) -> None:
     setup.run("lock")
     before = setup.path.read_bytes()

@@ -28,7 +28,7 @@ from tools.shell.process_spec import SandboxChanges
 from tools.shell.sandbox.auto_run_guard import AutoRunScanner
 from tools.shell.sandbox.landlock_and_seccomp import unavailable_reason
 from tools.shell.sandbox.reading_view import private_paths_in_etc, reading_view_paths
-from tools.shell.sandbox.visible_file_system import Site
+from tools.shell.sandbox.visible_file_system import DOWNLOADS, Site
 
 pytestmark = pytest.mark.anyio
 
@@ -836,6 +836,15 @@ async def test_no_command_keeps_others_from_opening_a_file_that_it_reads(place: 
     for path, request, argument in (("'file'", 1024, 1), ("'.'", 1026, 1), ("'.'", 1040, 0)):
         assert "Invalid argument" in (await place.run(python(lease.format(path, request, argument)), view)).output
     assert (await place.run(python(lease.format("'file'", 1033, 0)), view)).code != 7
+
+
+@pytest.mark.requirement("sandbox.lasting")
+async def test_what_build_programs_download_with_the_network_is_found_without_it(place: Place) -> None:
+    names = " ".join(f'"${name}"' for name in DOWNLOADS)
+    online_view = replace(WORKING, network=Network.HOST)
+    result = await place.run(f'for f in {names}; do mkdir -p "$f" && touch "$f/x" && echo "$f"; done', online_view)
+    assert result.output.splitlines() == [f"/var/tmp/.cache/{folder}" for folder in DOWNLOADS.values()]
+    assert (await place.run('ls "$GOMODCACHE/x" "$CARGO_HOME/x"', WORKING)).code == 0
 
 
 @pytest.mark.requirement("sandbox.rule_tmp")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -59,3 +60,50 @@ async def test_another_client_cannot_read_the_output(root: Path, tmp_path: Path)
         path = link.uri.removeprefix("file://")
         assert not (await client.call_tool("read_file", {"file_path": path})).is_error
         assert (await other_client.call_tool("read_file", {"file_path": path})).is_error
+
+
+@pytest.mark.requirement("workspace.readable")
+@pytest.mark.skipif(shutil.which("bwrap") is None, reason="not run: bubblewrap is missing here")
+@pytest.mark.parametrize("place", ["root", "outer_root"])
+async def test_the_clients_own_commands_read_the_output_unasked_and_no_command_changes_it(
+    place: str, request: pytest.FixtureRequest, tmp_path: Path
+) -> None:
+    workspace: Path = request.getfixturevalue(place)
+    messages: list[str] = []
+
+    async def accept(_context: Any, params: types.ElicitRequestParams) -> types.ElicitResult:
+        messages.append(params.message)
+        return types.ElicitResult(action="accept", content={"decision": "once"})
+
+    config = write_config(tmp_path, {"permissions": {"sandboxedCommands": "allow"}})
+    async with connected("stdio", HANDSHAKE, workspace, config, elicitation_callback=accept) as client:
+
+        async def output(command: str) -> str:
+            return str((await client.call_tool("run_shell_command", {"command": command})).content)
+
+        path = _link(await client.call_tool("run_shell_command", COMMAND)).uri.removeprefix("file://")
+        assert "Output:\\n19" in await output(f"grep -c 7777 {path}")  # in the reading view
+        await output(f"cp {path} copy.txt; (echo; wc -l < {path}) >> copy.txt")  # in the working view
+        assert (workspace / "copy.txt").read_text().endswith("100000\n\n100000\n")
+        assert messages == []
+        for command in (f"rm -f {path}", f'python3 -c \'open("{path}", "a")\' {path}', f"chmod 777 {path}"):
+            assert "ead-only file system" in await output(command)
+        assert Path(path).stat().st_size == len("".join(f"{number}\n" for number in range(1, 100_001)))
+
+
+@pytest.mark.requirement("workspace.readable")
+@pytest.mark.skipif(shutil.which("bwrap") is None, reason="not run: bubblewrap is missing here")
+async def test_a_command_of_another_client_never_sees_the_output(root: Path, tmp_path: Path) -> None:
+    async with (
+        our_http_server(root, write_config(tmp_path, {})) as url,
+        http_client(url, "http", HANDSHAKE, elicitation_callback=_accept) as client,
+        http_client(url, "http", HANDSHAKE, elicitation_callback=_accept) as other_client,
+    ):
+        paths = [
+            _link(await each.call_tool("run_shell_command", COMMAND)).uri.removeprefix("file://")
+            for each in (client, other_client)
+        ]
+        command = {"command": f"wc -l {paths[0]} {paths[1]}"}
+        result = str((await other_client.call_tool("run_shell_command", command)).content)
+        assert f"100000 {paths[1]}" in result
+        assert f"{paths[0]}: No such file or directory" in result

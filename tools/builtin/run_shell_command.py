@@ -143,7 +143,7 @@ class ShellTool(BuiltinTool[ShellParams]):
 
     async def execute(self, params: ShellParams, context: ToolContext) -> ToolResult:
         from tools.shell import result_text  # noqa: PLC0415 - loaded on first use
-        from tools.shell.changed_files import changes_since, state_of  # noqa: PLC0415
+        from tools.shell.changed_files import changes_since, state_of, why_unknown  # noqa: PLC0415
         from tools.shell.running_program import CommandRequest, Ending  # noqa: PLC0415
 
         context.signal.raise_if_aborted()
@@ -170,7 +170,8 @@ class ShellTool(BuiltinTool[ShellParams]):
             content = result_text.job_content(job, await job.running.output.shown())
             return ToolResult(content, f"Background job {job.id}: {job.status}", facts=result_text.job_facts(job))
         state_before: WorkspaceState | None = None
-        if context.services.journal is not None and (view.kind is not ViewKind.READING or view.writable):
+        lists_changes = context.services.journal is not None and (view.kind is not ViewKind.READING or view.writable)
+        if lists_changes:
             state_before = await run_blocking(context.signal, partial(state_of, context.workspace, context.signal))
         outcome = await runner.run(request, context.client.jobs, context.progress)
         changes = ""
@@ -178,6 +179,7 @@ class ShellTool(BuiltinTool[ShellParams]):
             with suppress(ExhaustedError):  # the command's output is returned in any case
                 compare = partial(changes_since, state_before, context.workspace, context.signal)
                 changes = await run_blocking(context.signal, compare)
+        changes = changes or (why_unknown(context.workspace, context.client.key) if lists_changes else "")
         if outcome.ending is not Ending.EXITED:
             message = result_text.timed_out_message(outcome, runner.options.silence_seconds)
             raise ToolError(ToolErrorType.SHELL_TIMED_OUT, f"{message.rstrip()}\n{changes}" if changes else message)

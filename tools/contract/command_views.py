@@ -66,6 +66,8 @@ class CommandSite:
     has_network: bool = True  # whether the operator gives commands any network access
     has_session: bool = True  # whether the client is not anonymous
     scratch: str | None = None  # the real path of the folder that is the client's `/tmp`
+    # The real path of the folder with the client's long outputs and large results, which it may read
+    outputs: tuple[str, ...] = ()
 
 
 UNSANDBOXED_SITE = CommandSite(Engine.NONE)
@@ -83,6 +85,7 @@ class CommandView:
     # Also writable: other paths and auto-run files. The question names them, or a rule or the approval mode allows them
     writable: tuple[str, ...] = ()
     spelled: tuple[str, ...] = field(default=(), compare=False)  # paths in the command that lead through symlinks
+    outputs: tuple[str, ...] = ()  # the folder with the client's long outputs, if the command names it: also readable
     # In a reading view, whether git's own files (`.git`) are shown. In other views, whether they are writable, because
     # only git changes files
     is_git: bool = False
@@ -103,7 +106,7 @@ class CommandView:
     @property
     def digest(self) -> str:
         """Return a digest that binds an answer to this view."""
-        paths = (self.seen, self.writable)
+        paths = (self.seen, self.writable, self.outputs)
         denied_paths = (self.restrictions.masked, self.restrictions.read_only)
         parts = (self.engine, self.kind, self.network, *paths, self.is_git, self.is_plan, denied_paths)
         return hashlib.sha256(repr(parts).encode("utf-8", "surrogatepass")).hexdigest()

@@ -20,7 +20,7 @@ from tools.discovery.discovery_commands import CALL_COMMAND, CallCommand, Unusab
 from tools.machine.threads import THREADS
 from tools.shell.command_runner import ProgramOutcome
 from tools.shell.program_output import OUTPUT_CHARS
-from tools.shell.result_text import DISPLAY_CHARS, code_and_signal, kept_output, program_facts, size
+from tools.shell.result_text import DISPLAY_CHARS, code_and_signal, kept_output, kept_part, program_facts, size
 from tools.shell.running_program import Ending
 from tools.text.file_names import one_line, shown_whole_path
 
@@ -105,9 +105,8 @@ def _result_of(outcome: ProgramOutcome) -> ToolResult:
         description = "it is not text" if output.is_binary else "only its beginning and its end are shown"
         rest = "It was not kept" if output.is_binary else "The rest was not kept"
         if output.file is not None:
-            missing = f" (except the last {size(output.missing)}, which were not kept)" if output.missing else ""
             hint = "" if output.is_binary else ". Read it with read_file"
-            rest = f"All of it{missing} is in {path}{hint}"
+            rest = f"{kept_part(output)}{hint}"
         note = f"Note: the output is {size(output.total)} long, and {description}. {rest}."
         text = TextPart("\n\n".join(filter(None, (note, output.text))))
         content = [text, *kept_output(output, "output of the tool")]

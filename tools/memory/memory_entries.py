@@ -21,6 +21,7 @@ from tools.contract.tool_results import FileDiff, ToolResult
 from tools.files.change.diff import Diff, unified_diff
 from tools.files.change.file_change import (
     PROPOSED,
+    WRITTEN,
     TargetFile,
     about_broken_links,
     record_change,
@@ -293,7 +294,7 @@ def remember(
     text = "\n".join([display, *notes])
     if saved is not None:
         diff, name = saved.diff, os.path.basename(location.path)
-        diff_text = diff.text(name, PROPOSED)
+        diff_text = diff.text(name, WRITTEN)
         display = FileDiff(
             sendable_name(name), diff_text, diff.added, diff.removed, is_new_file=is_new, truncated=diff.truncated
         )

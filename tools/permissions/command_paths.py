@@ -187,7 +187,8 @@ class CommandPaths:
             }
             letters = (piece for token in tokens for piece in _option_suffixes(token))
             used_paths += self._paths((*tokens, *letters), "")
-        scratch = (SCRATCH_NAME, "/proc", *filter(None, (self._site.scratch,)))  # symlinks in `/proc` can lead anywhere
+        own_folders = (*self._site.outputs, *filter(None, (self._site.scratch,)))
+        scratch = (SCRATCH_NAME, "/proc", *own_folders)  # symlinks in `/proc` can lead anywhere
         return self.are_too_many or any(
             is_inside(path, scratch) and not (is_inside(path, self._roots) or path in replaced_paths)
             for paths in used_paths
@@ -242,7 +243,7 @@ class CommandPaths:
     def in_scratch(self, path: str) -> str:
         """Map a path under `/tmp`, as commands and file tools see it, to its real location."""
         scratch = self._site.scratch
-        if scratch is None or not contains(SCRATCH_NAME, path) or is_inside(path, self._roots):
+        if scratch is None or not contains(SCRATCH_NAME, path) or is_inside(path, (*self._roots, *self._site.outputs)):
             return path
         return scratch + path[len(SCRATCH_NAME) :]
 
@@ -280,10 +281,10 @@ class CommandPaths:
     def can_be_writable(self, named_path: NamedPath) -> bool:
         """Return True if consent can make a path writable.
 
-        False for system folders, and for folders that contain the home folder or a workspace folder.
+        False for system folders, saved outputs, and folders that contain the home folder or a workspace folder.
         """
         is_too_much = any(contains(named_path.real_path, folder) for folder in (*self._roots, self.real_home))
-        return not is_too_much and not is_inside(named_path.real_path, _SYSTEM_FOLDERS)
+        return not is_too_much and not is_inside(named_path.real_path, (*_SYSTEM_FOLDERS, *self._site.outputs))
 
 
 def _possible_paths(word: str) -> Iterator[str]:

@@ -345,8 +345,13 @@ class _CommandPolicy:
             return
         # A command in the working view sees paths outside the workspace even without consent.
         is_shown = not self._is_reading and self._has_bubblewrap and not named_path.may_be_written
+        is_shown = is_shown or self._is_own_output(named_path)
         if not is_shown and not (self._is_yolo and self._is_reading) and self._paths.is_outside(named_path):
             self._ask_about_outside(question, named_path)
+
+    def _is_own_output(self, named_path: NamedPath) -> bool:
+        """Return True if a path is an output that the client has already got. Any command may read it."""
+        return is_inside(named_path.real_path, self._site.outputs) and not named_path.is_written
 
     def _ask_about_outside(self, question: _Question, named_path: NamedPath) -> None:
         name, real_path = named_path.path, named_path.real_path
@@ -574,6 +579,7 @@ class _CommandPolicy:
             kind,
             network,
             *paths,
+            outputs=self._site.outputs if any(map(self._is_own_output, self._paths.named_paths)) else (),
             is_git=is_git,
             is_asked=is_asked,
             is_plan=self._is_plan,
@@ -648,7 +654,7 @@ class _CommandPolicy:
             and all(not redirection.is_output or redirection.target == os.devnull for redirection in text.redirections)
             and not (self._uses_git and (top := work_tree_above(directory)) and runs_programs(top))
             and all(
-                is_inside(named_path.real_path, self._roots)
+                is_inside(named_path.real_path, (*self._roots, *self._site.outputs))
                 for named_path in self._paths.named_paths
                 if os.path.lexists(named_path.path)
             )

@@ -2,7 +2,7 @@
 
 Undo does not cover changes by commands, so the result of a command names the changed files. Files are compared only if
 they are in a git work tree and not ignored. Only folders and ignore files are opened, and symlinks are not followed. If
-a workspace is too large, it is skipped, and the result does not mention that.
+a workspace is too large, it is skipped, and one result mentions that to each client.
 """
 
 from __future__ import annotations
@@ -11,9 +11,9 @@ import json
 import os
 import re
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import groupby
+from itertools import groupby, islice
 from pathlib import Path
 
 from tools.contract.call_options import AbortSignal, Deadline
@@ -27,10 +27,12 @@ MAX_ENTRIES = 5_000  # files and folders to compare; each of the two scans takes
 MAX_SECONDS = 1.0  # time limit for a slow disk or a busy machine
 SKIP_SECONDS = 60.0  # how long a workspace is skipped after it was found to be too large
 MAX_SKIPPED = 100  # maximum remembered workspaces that are too large
+MAX_TOLD = 1_000  # maximum remembered clients that know about such a workspace
 MAX_NAMED = 20
 # Inode, size, modification time and change time (nanoseconds). Any change to a file changes one of these
 State = tuple[int, int, int, int]
 _is_ambiguous = re.compile(r'(?!").*[,;.] ').match  # an unquoted name with punctuation before a space
+_told: set[tuple[str, ...]] = set()  # keys of clients, each with workspace roots that the client knows to be too large
 _too_large: dict[tuple[str, ...], float] = {}  # keyed by workspace roots: monotonic time until which they are skipped
 
 
@@ -105,7 +107,7 @@ def changes_since(before: WorkspaceState, workspace: Workspace, signal: AbortSig
     """Return a line that names the changed files; empty if there are none or they are unknown. Blocking."""
     after = state_of(workspace, signal)
     if after is None:
-        return ""
+        return ""  # see `why_unknown`
     skipped_folders = before.skipped | after.skipped
     changes: list[tuple[str, str]] = []
     for folder in before.folders.keys() | after.folders.keys():
@@ -119,9 +121,33 @@ def changes_since(before: WorkspaceState, workspace: Workspace, signal: AbortSig
             if old.get(name) != new.get(name) and not any(scope.hides(name, is_folder=False) for scope in scopes):
                 action = "created" if name not in old else "deleted" if name not in new else "changed"
                 changes.append((action, os.path.join(folder, name)))
-    if not changes:
+    return _sentence(changes, before, after, workspace) if changes else ""
+
+
+def why_unknown(workspace: Workspace, client_key: str) -> str:
+    """Return why no changed files were named, if a workspace is too large and the client has not been told; or ""."""
+    roots = tuple(workspace.roots)
+    if _too_large.get(roots, 0.0) <= time.monotonic() or (client_key, *roots) in _told:
         return ""
-    changes.sort()
+    if len(_told) >= MAX_TOLD:
+        _told.clear()
+    _told.add((client_key, *roots))
+    return (
+        "Files that commands change are not listed here, because the workspace has more than "
+        f"{MAX_ENTRIES:,} files and folders, or is slow to read. Use git status."
+    )
+
+
+def _sentence(
+    changes: Sequence[tuple[str, str]], before: WorkspaceState, after: WorkspaceState, workspace: Workspace
+) -> str:
+    """Return the line about changes, each an action and a path. Of many, new and removed folders are named as one."""
+
+    def place_of(action: str, path: str) -> str:
+        known_folders = after.folders if action == "deleted" else before.folders
+        while (parent := os.path.dirname(path)) not in known_folders and parent not in workspace.roots:
+            path = parent
+        return path
 
     def display_path(path: str) -> str:
         text = shown_path(workspace.at(path).relative if len(workspace.roots) == 1 else path)
@@ -129,11 +155,21 @@ def changes_since(before: WorkspaceState, workspace: Workspace, signal: AbortSig
         names = text.split(os.sep)
         return os.sep.join(json.dumps(name, ensure_ascii=False) if _is_ambiguous(name) else name for name in names)
 
+    paths_by_place: dict[tuple[str, str], list[str]] = {}
+    for action, path in sorted(changes):
+        place = place_of(action, path) if len(changes) > MAX_NAMED else path
+        paths_by_place.setdefault((action, place), []).append(path)
+    named = [*islice(paths_by_place.items(), MAX_NAMED)]
     listing = "; ".join(
-        f"{action} {', '.join(display_path(path) for _, path in group)}"
-        for action, group in groupby(changes[:MAX_NAMED], key=lambda change: change[0])
+        f"{action} "
+        + ", ".join(
+            display_path(paths[0]) if len(paths) == 1 else f"{display_path(place)}{os.sep} ({len(paths):,} files)"
+            for (_, place), paths in group
+        )
+        for action, group in groupby(named, key=lambda item: item[0][0])
     )
-    remainder = f" and {len(changes) - MAX_NAMED:,} more" if len(changes) > MAX_NAMED else ""
+    unnamed_count = len(changes) - sum(len(paths) for _, paths in named)
+    remainder = f" and {unnamed_count:,} more" if unnamed_count else ""
     return (
         f"Files that changed during this call, because of the command or another program: {listing}{remainder}. "
         "undo_change cannot undo changes by commands."

@@ -313,12 +313,13 @@ class CommandRunner(Runner):
     def site(self, workspace: Workspace, client_key: str) -> CommandSite:
         """Return what the view of a client's commands depends on: the sandbox, the network and `/tmp`. Blocking."""
         site = self._confinement.site(workspace.roots, self._environment.get("PATH", ""))
-        scratch = workspace.scratch
+        scratch, folder = workspace.scratch, self._folders.folder(client_key)
         return replace(
             site,
             has_network=self.options.has_network,
             has_session=bool(client_key),
             scratch=scratch.path if isinstance(scratch, Scratch) else None,
+            outputs=(folder.outputs,) if folder is not None else (),
         )
 
     async def run(self, request: CommandRequest, jobs: JobTable | None, progress: Progress) -> FinishedCommand:

@@ -34,6 +34,7 @@ MAX_TEMPORARY = 50_000  # a client's folder that has this many files and folders
 PIECE_OVERHEAD = 64  # bytes of memory per piece of output in addition to its content; matters for very small pieces
 PREFIX = "coretools-mcp-"
 LOCK_NAME = ".lock"
+OUTPUTS = "outputs"  # the folder with a client's long outputs and large results
 SCRATCH, SCRATCH_OF_PLAN = "tmp", "plan-tmp"  # the folders that serve as a client's `/tmp`
 CACHE_DAYS = 30  # unused caches of workspaces are removed after this many days
 WORK = "work"  # the folder that serves as `/var/tmp` for commands that can change files
@@ -47,7 +48,7 @@ class OutputFile:
     """A file with a program's output, created when needed. Its owner closes it. Only `read_at` is thread-safe."""
 
     def __init__(self, folder: PrivateFolder) -> None:
-        self.path = os.path.join(folder.path, f"output-{os.urandom(8).hex()}.txt")
+        self.path = os.path.join(folder.outputs, f"output-{os.urandom(8).hex()}.txt")
         self.kept_bytes = 0  # bytes accepted, both on disk and still to be written
         self.missing = 0  # bytes that did not fit or could not be written
         self.waiting = 0  # bytes of memory for accepted data that is still to be written
@@ -117,6 +118,8 @@ class OutputFile:
     def _append(self, pieces: list[bytes]) -> None:
         if self._descriptor is None:
             self.folder.make()
+            with suppress(FileExistsError):
+                os.mkdir(self.folder.outputs, 0o700)
             self._descriptor = os.open(self.path, _FLAGS, 0o600)
         rest = memoryview(b"".join(pieces))
         while rest:
@@ -157,6 +160,10 @@ class PrivateFolder:
     make_folder: Callable[[str], None]  # creates the folder at a path if it does not exist; blocking
     files: dict[str, OutputFile] = field(default_factory=dict[str, OutputFile], init=False)  # the oldest first
     _bytes: int = field(default=0, init=False)
+
+    @property
+    def outputs(self) -> str:
+        return os.path.join(self.path, OUTPUTS)
 
     def open(self) -> OutputFile:
         file = OutputFile(self)

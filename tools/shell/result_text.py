@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from os.path import basename, dirname, join, normpath, relpath
 from pathlib import Path
 from typing import Any, TypeVar
@@ -153,9 +153,9 @@ def run_content(command: FinishedCommand, directory: str | None) -> list[Part]:
                 else "The rest was not kept. Print less, or write the output to a file in the workspace."
             )
         else:
-            hint = "" if output.is_binary else ". Read it with read_file; a negative offset reads from the end"
-            lacking = f" (except the last {size(output.missing)}, which were not kept)" if output.missing else ""
-            location = f"All of it{lacking} is in {shown_whole_path(output.file)}{hint}."
+            hint = "" if output.missing else "; a negative offset reads from the end"
+            hint = "" if output.is_binary else f" Read it with read_file{hint}."
+            location = f"{kept_part(output)}.{hint}"
         parts = kept_output(output, "output of the command")
         lines.append(f"Note: the output is {size(output.total)} long, and {description}. {location}")
     if output.note:
@@ -243,7 +243,7 @@ def _file_hints(command: FinishedCommand) -> list[str]:
             is_denied = all(map(_is_denial, rules))
             advice = "" if is_denied else f" To request access, name the file in the command{ending}."
             hints.append(f"Protected by {rule_list}.{advice}")
-    if is_reading and any(_ABSENT.search(line) and (home in line or "~/" in line) for line in lines):
+    if is_reading and _misses_unnamed_path(filter(_ABSENT.search, lines), request, home):
         hints.append("To request access to a path in the home folder, name it in the command; the user is then asked.")
     if request.view.has_new_tmp and any(_ABSENT.search(line) and "/tmp" in line for line in lines):  # noqa: S108
         hints.append(
@@ -268,6 +268,17 @@ def _file_hints(command: FinishedCommand) -> list[str]:
     if owner is None or request.view.restrictions.masked:
         hints += _hints_about_closed_files(lines, request, ending)
     return hints
+
+
+def _misses_unnamed_path(lines: Iterable[str], request: CommandRequest, home: str) -> bool:
+    """Return True if the lines name a path in the home folder that the command neither names nor sees."""
+    for place in _paths_in(lines, ""):
+        path = f"{home}/{place[2:]}" if place.startswith("~/") else place
+        spellings = (path, f"~{path[len(home) :]}")
+        is_named = any(spelling in request.command for spelling in spellings) or is_inside(path, request.view.seen)
+        if contains(home, path) and path != home and not is_named:
+            return True
+    return False
 
 
 def _hints_about_closed_files(lines: Sequence[str], request: CommandRequest, ending: str) -> list[str]:
@@ -299,7 +310,7 @@ def _is_denial(reason: str) -> bool:
     return reason.partition(" rule ")[0].endswith(("deny", "exclude"))
 
 
-def _paths_in(lines: Sequence[str], folder: str) -> list[str]:
+def _paths_in(lines: Iterable[str], folder: str) -> list[str]:
     """Return the words in lines of output as absolute paths. Relative ones start at `folder`, as in the command."""
     words = dict.fromkeys(word for line in lines for word in re.split(r"[\s'\"`:,()\[\]]+", line) if word)
     return [normpath(join(folder, word)) for word in words]
@@ -326,9 +337,10 @@ def _hints_about_protected_files(command: FinishedCommand, lines: Sequence[str],
     else:
         hint = (
             "Commands can change files in /tmp and in the workspace (unless it is mounted read-only), so install "
-            "packages there (python -m venv, npm without -g). Elsewhere they can change only existing files and "
-            "folders that they name or enter with cd, but not remove these. Workspace files that other programs "
-            "execute or obey can be changed with write_file and edit, or by a command that names them, with consent."
+            'packages there (python -m venv, npm without -g). With needs: "network", go, cargo and gradle '
+            "download into private folders. Elsewhere commands can change only existing files and folders that they "
+            "name or enter with cd, but not remove these. Workspace files that other programs execute or obey can be "
+            "changed with write_file and edit, or by a command that names them, with consent."
         )
     hints = [hint]
     if not (request.view.is_git or request.view.is_asked) and changes_by_git_alone(read_command(request.command)):
@@ -381,6 +393,12 @@ def _network_and_process_hints(command: FinishedCommand) -> list[str]:
     if not is_landlock and (ends or _NO_PROCESS.search(text)):
         hints.append("A command can see and kill only its own processes. Use stop_background_job to stop a job.")
     return hints
+
+
+def kept_part(output: ShownOutput) -> str:
+    """Return the clause that says how much of the output is in its file, and in which."""
+    kept = f"Only the first {size(output.total - output.missing)} are" if output.missing else "All of it is"
+    return f"{kept} in {shown_whole_path(output.file or '')}"
 
 
 def kept_output(output: ShownOutput, title: str) -> list[Part]:
@@ -532,7 +550,7 @@ def timed_out_message(command: FinishedCommand, silence_seconds: float) -> str:
         return f"{sentence} It had printed nothing."
     location = ""
     if output.file is not None:
-        kept = f"all but the last {size(output.missing)}" if output.missing else "all of it"
+        kept = f"only the first {size(output.total - output.missing)}" if output.missing else "all of it"
         location = f" {size(output.total)} ({kept}: {shown_whole_path(output.file)})"
     return f"{sentence} It had printed{location}:\n{output.text}\n"
 

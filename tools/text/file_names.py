@@ -4,7 +4,7 @@ A name in text is on one line, unambiguous, harmless on a terminal, and in a for
 
 Ordinary names are unchanged. A name with a line feed, a control or invisible character, or bytes that are not text is
 written in double quotes with escapes: `"two\nlines.txt"`, `"caf\xe9.txt"` (a byte), `"a\u202eb"` (a character). Names
-in this form are parsed when a model copies them into its arguments.
+in this form, and paths that git quotes (`"caf\303\251.txt"`), are parsed when a model copies them into its arguments.
 """
 
 from __future__ import annotations
@@ -48,9 +48,9 @@ MAX_SHOWN_PATH = 200  # maximum length of a path in an error message, in charact
 MAX_BRIEF_CHARS = 80
 _ORDINARY_NAME = re.compile(r"[!#-~]+").fullmatch  # most names
 _QUOTED = re.compile(r'"((?:[^"\\]|\\.)*)"', re.DOTALL)
-_ESCAPE = re.compile(r"\\(?:x([0-9a-f]{2})|u([0-9a-f]{4})|U([0-9a-f]{8})|(.))", re.DOTALL)
+_ESCAPE = re.compile(r"((?:\\[0-3][0-7]{2})+)|\\(?:x([0-9a-f]{2})|u([0-9a-f]{4})|U([0-9a-f]{8})|(.))", re.DOTALL)
 _SHORT_ESCAPES = {"\n": "\\n", "\r": "\\r", "\t": "\\t", "\\": "\\\\", '"': '\\"'}
-_SHORT_ESCAPE_VALUES = {"n": "\n", "r": "\r", "t": "\t", "\\": "\\", '"': '"'}
+_SHORT_ESCAPE_VALUES = {"a": "\a", "b": "\b", "f": "\f", "n": "\n", "r": "\r", "t": "\t", "v": "\v"}  # as git has them
 _BYTE_BASE = 0xDC00
 _ASCII_END = 0x80
 
@@ -159,7 +159,9 @@ def parse_quoted_path(text: str) -> str | None:
 
 def _unquote(name: str) -> str | None:
     def unescape(match: re.Match[str]) -> str:
-        byte, short, long, character = match.groups()
+        octals, byte, short, long, character = match.groups()
+        if octals is not None:
+            return bytes(int(octal, 8) for octal in octals.split("\\")[1:]).decode("utf-8", "surrogateescape")
         if character is not None:
             return _SHORT_ESCAPE_VALUES.get(character, character)
         code = int(byte or short or long, 16)

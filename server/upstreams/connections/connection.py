@@ -96,7 +96,7 @@ class UpstreamState(StrEnum):
 WAYS_TO_AUTHENTICATE = 'Put a token into the headers of its entry (for example "Authorization": "Bearer ${TOKEN}").'
 NO_WORKSPACE = "no workspace is known for it. Set one with --workspace or workspace.roots, or give its entry a cwd"
 LOGIN_TOOL = "login"  # published for a server that lists nothing before a login
-LOGIN_CHECK_SECONDS = 1.0  # how often to check whether somebody has logged in with `coretools-mcp login`
+LOGIN_CHECK_SECONDS = 1.0  # how often to check whether somebody has logged in or out at a terminal
 
 
 @dataclass(slots=True)
@@ -397,6 +397,7 @@ class Upstream:
                     try:
                         async with anyio.create_task_group() as group:
                             group.start_soon(self._reread_lists, session)
+                            group.start_soon(self._end_after_logout, session)
                             if self.change_stream is not None:
                                 group.start_soon(self.change_stream.run)
                             await session.lost.wait()
@@ -421,6 +422,14 @@ class Upstream:
             self.session, self.change_stream, self._was_forgotten = None, None, is_forgotten
         status.change(state, reason)
         return is_established
+
+    async def _end_after_logout(self, session: UpstreamSession) -> None:
+        """Connect again once somebody has logged out, so that the state is true even without requests."""
+        while self.login is not None and self.login.needs_person:
+            await anyio.sleep(LOGIN_CHECK_SECONDS)
+            if await self.login.has_ended():
+                session.lost.set()
+                return
 
     async def _read_all_lists(self, session: UpstreamSession) -> None:
         """Read the lists. The upstream is available once its tools are known, even before the others are read."""

@@ -46,8 +46,11 @@ _ERROR_CODE = re.compile(r"[a-z_]{1,40}")  # RFC 6749, 5.2; other text from the 
 _TOKEN = re.compile(r"[\x21-\x7e]+")
 _SHOWN_CHARS = 200  # maximum number of characters of an address quoted in a message
 _SUCCESS, _INVALID = (200, 201), (400, 422)  # HTTP status codes for success, and for an invalid request
+FORGOTTEN = ("invalid_client", "unauthorized_client")  # the client must register again (RFC 6749, 5.2)
 _DETAIL = "error_description"
 _SECRET_METHODS = ("client_secret_basic", "client_secret_post")
+# `client_secret_basic` comes last: servers of the Python SDK then also need the id in the form, which others refuse.
+_REGISTERED_METHODS = ("none", "client_secret_post", "client_secret_basic")
 
 
 class AuthorizationServerDownError(LoginError):
@@ -180,7 +183,7 @@ class AuthorizationServerClient:
                 f"{redirect_uri}, and set oauth.clientId, and oauth.clientSecret if there is one"
             )
         methods = server.metadata.token_endpoint_auth_methods_supported or ["none"]
-        method = next((candidate for candidate in ("none", *_SECRET_METHODS) if candidate in methods), None)
+        method = next((candidate for candidate in _REGISTERED_METHODS if candidate in methods), None)
         client_metadata = OAuthClientMetadata.model_validate(
             {
                 "client_name": "coretools-mcp",
@@ -208,9 +211,18 @@ class AuthorizationServerClient:
             raise server.problem(f"did not register this program{_describe_failure(status, answer)}")
         if client.token_endpoint_auth_method in _SECRET_METHODS and not client.client_secret:
             raise server.problem("registered this program for authentication with a secret, but issued no secret")
-        if client.token_endpoint_auth_method not in ("none", *_SECRET_METHODS):
+        if client.token_endpoint_auth_method not in _REGISTERED_METHODS:
             raise server.problem("requires a client authentication method that this program does not support")
         return client
+
+    async def is_registered(self, server: AuthorizationServer, client: OAuthClientInformationFull) -> bool:
+        """Return whether the server may still know a client: a made-up token shows it, before a person gets a link."""
+        form = {"grant_type": "refresh_token", "refresh_token": secrets.token_urlsafe(32)}
+        try:
+            await self._request_token(server, client, form)
+        except LoginError as error:
+            return error.code not in FORGOTTEN
+        return True
 
     def authorization_request(
         self,

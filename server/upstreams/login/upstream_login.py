@@ -26,6 +26,7 @@ from pydantic import AnyUrl, TypeAdapter, ValidationError
 from server.settings.server_models import OAuthSettings
 from server.store.replica import Replica
 from server.upstreams.login.authorization_server import (
+    FORGOTTEN,
     AuthorizationRequest,
     AuthorizationServer,
     AuthorizationServerClient,
@@ -68,7 +69,6 @@ RENEWAL_PAUSE_SECONDS = 10.0  # a token rejected this soon after its renewal is 
 CHECK_SECONDS = 10.0  # how often to check whether a login in use has been removed or replaced
 
 StoredT = TypeVar("StoredT")
-_FORGOTTEN = ("invalid_client", "unauthorized_client")  # the client must register again (RFC 6749, 5.2)
 
 
 class LoginStoreUnavailableError(LoginError):
@@ -120,6 +120,11 @@ class LoginAttempt:
         if not self.done.is_set():
             self.problem = reason
             self.scope.cancel()
+
+    def expire(self) -> None:
+        """Stop waiting for the redirect, as at the end of the time limit."""
+        if not self.redirect.arrived.is_set():
+            self.wait.deadline = anyio.current_time()
 
     def paste(self, address: str) -> None:
         """Accept the redirect's address, pasted by a person. Raises a `ValueError` unless it is from this login."""
@@ -185,6 +190,7 @@ class Login:
         self._renewal_lock, self._begin_lock = anyio.Lock(), anyio.Lock()
         self._renewed_at = float("-inf")  # when the latest token arrived, by the monotonic clock
         self._attempt: LoginAttempt | None = None
+        self._doubtful_client: str | None = None  # the client of a login that brought no redirect
         self._closed = ""  # why no more logins can be opened; empty if they can
 
     @property
@@ -264,7 +270,7 @@ class Login:
             raise
         except LoginError as error:
             logger.warning("the login to %s could not be renewed: %s", self.alias, error.reason)
-            if error.code in _FORGOTTEN:
+            if error.code in FORGOTTEN:
                 await self._write(replace(record, token=None, expires_at=None, client={}))
             elif error.code == "invalid_grant":
                 await self._write(replace(record, token=None, expires_at=None))
@@ -345,7 +351,9 @@ class Login:
         """
         async with self._begin_lock:
             if self._attempt is not None and not self._attempt.done.is_set():
-                return self._attempt
+                if not self._attempt.wait.cancel_called:
+                    return self._attempt
+                await self._attempt.done.wait()  # its time is over
             deadline = anyio.current_time() + LOGIN_SECONDS
             while True:
                 self._check_open()
@@ -359,8 +367,9 @@ class Login:
                             "program, or this user may not listen on it: free the port, or set another one with "
                             "oauth.callbackPort or proxy.loginPort"
                         ) from None
-                    which_login = "this" if self.digest in error.logins else "another"
-                    on_wait(f"{which_login} login is open in another process; waiting for it to be completed")
+                    text = f"login is open in another process; waiting up to {LOGIN_SECONDS / 60:g} minutes for its end"
+                    hint = f". To end it, run coretools-mcp logout {self._command_arguments} in another terminal"
+                    on_wait(f"this {text}{hint}" if self.digest in error.logins else f"another {text}")
                 else:
                     return self._attempt
                 if anyio.current_time() > deadline:
@@ -391,8 +400,7 @@ class Login:
                 scopes = wanted_scopes(server, self.oauth, self.challenge, None if record is None else record.scopes)
                 client = configured_client(server, self.oauth)
                 if client is None and record is not None and record.client:
-                    stored_client = OAuthClientInformationFull.model_validate(record.client)
-                    client = stored_client if may_be_reused(stored_client, listener.uri, scopes) else None
+                    client = await self._reusable_client(server, record, listener.uri, scopes)
                 self._check_open()
                 if client is None:
                     client = await self._servers.register(server, listener.uri, scopes)
@@ -430,6 +438,16 @@ class Login:
                 attempt.ended_at = time.monotonic()
                 attempt.done.set()
 
+    async def _reusable_client(
+        self, server: AuthorizationServer, record: StoredLogin, uri: str, scopes: str | None
+    ) -> OAuthClientInformationFull | None:
+        """Return the stored registration; `None` if it does not fit, or if the server has probably forgotten it."""
+        client = OAuthClientInformationFull.model_validate(record.client)
+        if client.client_id == self._doubtful_client or not may_be_reused(client, uri, scopes):
+            return None
+        # A client without a token is removed once its login brings no redirect.
+        return client if record.token is None or await self._servers.is_registered(server, client) else None
+
     async def _finish(
         self,
         attempt: LoginAttempt,
@@ -439,6 +457,7 @@ class Login:
         old_header: str | None,
     ) -> str:
         """Wait for the redirect and redeem the code, or for another process's login. Returns the problem, if any."""
+        was_stored = self._stamp is not None
         try:
             with anyio.fail_after(LOGIN_SECONDS) as attempt.wait:
                 while not attempt.redirect.arrived.is_set():
@@ -446,6 +465,8 @@ class Login:
                         await attempt.redirect.arrived.wait()
                     if not attempt.redirect.arrived.is_set() and await self._is_made_elsewhere(old_header):
                         return ""
+                    if was_stored and self._record is None and self._stamp is None:
+                        return f"it was ended by coretools-mcp logout {self._command_arguments}"
             code = _code_of(attempt.redirect.parameters, server)
             async with self._lock():
                 # A code works only once, so the response must not be lost.
@@ -454,10 +475,11 @@ class Login:
                     await self._use_token(record, token, record.scopes)
         except TimeoutError:
             # Perhaps the authorization server has forgotten this client and has shown the person an error.
+            self._doubtful_client = client.client_id
             await self._remove_client(client, is_certain=False)
-            return f"there was no redirect from {server.host} within {LOGIN_SECONDS / 60:g} minutes"
+            return f"there was no redirect from {server.host} in time"
         except LoginError as error:
-            if error.code in _FORGOTTEN:
+            if error.code in FORGOTTEN:
                 await self._remove_client(client, is_certain=True)
                 attempt.is_forgotten = True
             elif error.code == "invalid_scope":
@@ -582,6 +604,14 @@ class Login:
             is_same_client = record is not None and record.client.get("client_id") == client.client_id
             if record is not None and is_same_client and (is_certain or record.token is None):
                 await self._write(replace(record, client={}, token=None, expires_at=None))
+
+    async def has_ended(self) -> bool:
+        """Return whether another process has removed the login that this process uses."""
+        if _header_of(self._record) is None or not await self.has_changed():
+            return False
+        with suppress(LoginStoreUnavailableError, ExhaustedError):
+            return _header_of(await self._read_usable()) is None
+        return False
 
     async def is_renewed_elsewhere(self) -> bool:
         """Return whether another process has stored a new token; if so, use it from now on."""

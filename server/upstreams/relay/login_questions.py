@@ -98,7 +98,7 @@ class LoginQuestions:
             request = {"method": "elicitation/create", "params": params}
             return input_required({LOGIN_KEY: request}, seal({"login": attempt.name}))
         if (exchange.connection, address) in attempt.askers:  # another call of this session has already asked
-            await _wait_for(login, attempt, exchange)
+            await self._wait_for(login, attempt, exchange)
         else:
             await self._ask_and_wait(login_needed, attempt, exchange, params)
         return None
@@ -143,21 +143,29 @@ class LoginQuestions:
             )
         attempt.askers.append(asker)
         try:
-            await _wait_for(login, attempt, exchange)
+            await self._wait_for(login, attempt, exchange)
+        except ToolError:
+            if len(attempt.askers) == 1:  # nobody else waits for the login
+                attempt.expire()
+            raise
         finally:
             attempt.askers.remove(asker)
+
+    async def _wait_for(self, login: Login, attempt: LoginAttempt, exchange: Exchange) -> None:
+        try:
+            async with _progress_reports(exchange, [f"Waiting for the login to {login.alias} in the browser"]):
+                with anyio.fail_after(self.seconds):
+                    await attempt.done.wait()
+        except TimeoutError:
+            reason = f"nobody completed it within {self.seconds:g} s (confirmation.timeout)"
+            raise _login_failed(login, reason) from None
+        if attempt.problem:
+            raise _login_failed(login, attempt.problem)
 
 
 def _abort_unless_needed(attempt: LoginAttempt) -> None:
     if not attempt.askers:  # otherwise another call is waiting for the login
         attempt.give_up()
-
-
-async def _wait_for(login: Login, attempt: LoginAttempt, exchange: Exchange) -> None:
-    async with _progress_reports(exchange, [f"Waiting for the login to {login.alias} in the browser"]):
-        await attempt.done.wait()
-    if attempt.problem:
-        raise _login_failed(login, attempt.problem)
 
 
 def _login_failed(login: Login, reason: str) -> ToolError:

@@ -251,7 +251,7 @@ class LargeResults:
     async def read(self, uri: str, client_key: str) -> Json | None:
         """Return the saved result that a link names, in the format of `resources/read`; `None` if it is gone."""
         folder, name = self.folder_of(client_key), uri.removeprefix(RESULTS_URI)
-        file = folder.files.get(os.path.join(folder.path, name)) if folder is not None else None
+        file = folder.files.get(os.path.join(folder.outputs, name)) if folder is not None else None
         if file is None:
             return None
         try:

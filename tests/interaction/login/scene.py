@@ -181,6 +181,7 @@ class Scene:
         self.principals: tuple[str, ...] = ()  # the names in `http.tokens`
         self.issuer: dict[str, Any] = {}  # `http.oauth`, the issuer whose tokens our server accepts
         self.http: dict[str, Any] = {}
+        self.confirmation: dict[str, Any] = {}
         self.store: dict[str, Any] = {}  # the store that replicas share
         self.variables: dict[str, str] = {}  # environment variables of our commands
         self.outputs: list[str] = []
@@ -193,7 +194,7 @@ class Scene:
         servers = {ALIAS: self.entry, **self.other_servers}
         tokens = {name: {"env": "TOKEN"} for name in self.principals}
         http = {"tokens": tokens, "oauth": self.issuer, **self.http}
-        settings = {"mcpServers": servers, "proxy": self.proxy, "http": http}
+        settings = {"mcpServers": servers, "proxy": self.proxy, "http": http, "confirmation": self.confirmation}
         settings |= {"store": self.store} if self.store else {}
         settings |= {"permissions": {"allow": self.allowed}} if self.allowed else {}
         return write_config(self._folder, settings)

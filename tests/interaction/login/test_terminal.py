@@ -17,7 +17,7 @@ from server.settings.server_models import OAuthSettings
 from server.upstreams.login.login_storage import FileLogins, TokenStore
 from server.upstreams.login.upstream_login import Login
 from tests.harness import stdio_upstream, text_of
-from tests.interaction.login.scene import ALIAS, ECHO, ERAS, HANDSHAKE, LOGIN, Scene, redirect_of
+from tests.interaction.login.scene import ALIAS, ECHO, ERAS, HANDSHAKE, LOGIN, Person, Scene, redirect_of
 from tests.waiting import CEILING, until
 
 pytestmark = pytest.mark.anyio
@@ -84,6 +84,41 @@ async def test_after_a_logout_a_login_is_needed_again(scene: Scene) -> None:
     assert json.loads((await scene.run("login", "--list", "--json")).stdout) == []
     async with scene.serving(HANDSHAKE) as client:
         assert await scene.tools(client) == {LOGIN}
+
+
+@pytest.mark.requirement("login.out")
+async def test_a_running_server_without_requests_shows_that_somebody_has_logged_out(scene: Scene) -> None:
+    await scene.log_in()
+    async with scene.serving(HANDSHAKE) as client:
+        assert text_of(await scene.call(client)) == "hello"
+        assert (await scene.run("logout", ALIAS)).returncode == 0
+        await scene.wait_for_login_hint(client)
+
+
+@pytest.mark.requirement("login.out")
+async def test_a_logout_ends_the_login_for_which_a_call_and_another_terminal_wait(scene: Scene) -> None:
+    person, texts, output = Person(visits=False), list[str](), b""
+    async with scene.serving(HANDSHAKE, person) as client, anyio.create_task_group() as tasks:
+        assert await scene.tools(client) == {LOGIN}
+
+        async def call() -> None:
+            texts.append(text_of(await scene.call(client, LOGIN)))
+
+        tasks.start_soon(call)
+        await until(lambda: person.urls)
+        command = scene.command("login", ALIAS)
+        async with await anyio.open_process(command, env=scene.environment, stderr=subprocess.STDOUT) as terminal:
+            assert terminal.stdout is not None
+            with anyio.fail_after(CEILING):
+                while b"To end it, run coretools-mcp logout up" not in output:
+                    output += await terminal.stdout.receive()
+            assert texts == []
+            assert (await scene.run("logout", ALIAS)).returncode == 0
+            async for chunk in terminal.stdout:
+                output += chunk
+            assert await terminal.wait() == 0
+    assert "it was ended by coretools-mcp logout up" in texts[0]
+    assert b"Logged in to up" in output
 
 
 @pytest.mark.requirement("login.live")

@@ -11,7 +11,7 @@ import pytest
 from tools.contract.call_options import AbortSignal
 from tools.files.workspace import Workspace
 from tools.shell import changed_files
-from tools.shell.changed_files import WorkspaceState, changes_since, state_of
+from tools.shell.changed_files import WorkspaceState, changes_since, state_of, why_unknown
 from tools.text.file_names import parse_quoted_path
 
 pytestmark = pytest.mark.requirement("undo.commands")
@@ -71,6 +71,23 @@ def test_at_most_twenty_changed_files_are_named(root: Path, workspace: Workspace
     for number in range(25):
         (root / f"{number:02d}").touch()
     assert named_changes(before, workspace) == f"created {', '.join(f'{n:02d}' for n in range(20))} and 5 more"
+
+
+def test_of_many_changed_files_new_and_removed_folders_are_named_with_their_number_of_files(
+    root: Path, workspace: Workspace
+) -> None:
+    for name in ("old/deep/a", "old/b", "kept/c"):
+        (root / name).parent.mkdir(parents=True, exist_ok=True)
+        (root / name).touch()
+    before = current_state(workspace)
+    shutil.rmtree(root / "old")
+    for number in range(1_000):
+        (root / f"venv/lib/{number}").mkdir(parents=True)
+        (root / f"venv/lib/{number}/x").touch()
+    (root / "kept/new").mkdir()
+    (root / "kept/new/d").touch()
+    expected = "created kept/new/d, venv/ (1,000 files); deleted old/ (2 files)"
+    assert named_changes(before, workspace) == expected
 
 
 def test_files_hidden_by_ignore_files_are_not_named_even_if_these_change(root: Path, workspace: Workspace) -> None:
@@ -147,6 +164,8 @@ def test_folders_outside_a_work_tree_and_large_work_trees_are_not_scanned(root: 
     for number in range(changed_files.MAX_ENTRIES):
         (root / "below" / str(number)).touch()
     assert named_changes(before, workspace) == ""
+    assert "not listed here, because the workspace has more than 5,000 files" in why_unknown(workspace, "a")
+    assert (why_unknown(workspace, "a"), why_unknown(workspace, "b") != "") == ("", True)
     shutil.rmtree(root / "below")
     assert state_of(workspace, AbortSignal()) is None  # a workspace that was too large is not scanned again so soon
     (root / ".git").rmdir()

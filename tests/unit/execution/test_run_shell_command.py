@@ -212,8 +212,10 @@ async def test_rules_are_about_exactly_what_the_shell_gets(shell: Shell, root: P
     (root / "sub").mkdir()
     tool = ShellTool()
     params = tool.validate_tool_params({"command": "serve &", "directory": "sub", "is_background": True})
+    own_folder = shell.folders.path_of("test")
+    site = replace(UNSANDBOXED_SITE, outputs=(f"{own_folder}/outputs",))
     assert tool.subjects(params, shell.context) == (
-        CommandSubject("serve ", str(root / "sub"), UNSANDBOXED_SITE, is_background=True),
+        CommandSubject("serve ", str(root / "sub"), site, is_background=True),
     )
 
 
@@ -270,7 +272,7 @@ async def test_both_ends_of_a_long_output_are_shown_and_all_of_it_can_be_read(sh
     assert CUT_MARK in text
     assert text.endswith("\n19999\n20000")
     assert len(text) < OUTPUT_CHARS + 500
-    assert shell.folders.path_of("test") == str(path.parent)
+    assert shell.folders.path_of("test") == str(path.parent.parent)
     assert isinstance(result.return_display, str)
     assert len(result.return_display) <= DISPLAY_CHARS + 10
     assert result.return_display.endswith("\n20000")
@@ -291,7 +293,8 @@ async def test_output_that_is_missing_from_the_file_is_reported(root: Path, tmp_
         link = link_of(result)
         assert link is not None
         assert link.size == 1_000_000
-        assert "All of it (except the last 2.0 MB, which were not kept) is in /" in text_of(result)
+        path = link.uri.removeprefix("file://")
+        assert f"Only the first 1.0 MB are in {path}. Read it with read_file.\n" in text_of(result)
         assert output_of(result).endswith("xend")
 
 

@@ -74,7 +74,7 @@ async def test_a_timeout_message_shows_both_ends_of_a_long_output_and_names_its_
 async def test_a_timeout_message_says_which_part_of_the_output_is_not_in_the_file(root: Path, tmp_path: Path) -> None:
     async with shell_in(root, tmp_path, file_bytes=100_000) as shell:
         message = await shell.timed_out("seq 1 20000; sleep 600", 1000)
-    assert " 108.9 kB (all but the last 8.9 kB: /" in message
+    assert " 108.9 kB (only the first 100.0 kB: /" in message
 
 
 @pytest.mark.requirement("shell.limit.time")
@@ -249,11 +249,13 @@ READING, WORKING, OWN, HOST = ViewKind.READING, ViewKind.WORKING, Network.OWN_LO
         ),
         ("unable to create temporary object directory", WORKING, OWN, "access to the folder of the remote"),
         (
-            "cat: /home/me/x: No such file or directory",
+            "cat: /home\\x2fme/x: No such file or directory",
             READING,
             HOST,
             "To request access to a path in the home folder",
         ),
+        ("cat: /home/me/x: No such file or directory", READING, HOST, None),  # the command has named the path
+        ("cat: ~/x: No such file or directory", READING, HOST, None),
         ("cat: /home/me/x: No such file or directory", WORKING, HOST, None),
         ("cat: here: No such file or directory", READING, HOST, None),
         ("cat: .env: Permission denied", READING, HOST, "write its path in the command"),
@@ -381,7 +383,7 @@ async def test_a_note_names_the_rules_that_stopped_a_command_and_what_ends_a_job
         assert 'or name the path in the command (touch PATH; ...) and set needs: "write"; the user may' in hook_text
         warning = "echo /root/.config/matplotlib is not writable: Read-only file system"
         assert "Note" not in await result_text(warning)
-        assert "Elsewhere they can change only existing" in await result_text(f"{warning} | tail")
+        assert "Elsewhere commands can change only existing" in await result_text(f"{warning} | tail")
         plain_text = await result_text("echo touch: /x: Read-only file system; false")
         assert "write_file" in plain_text
         assert 'needs: "write"' not in plain_text

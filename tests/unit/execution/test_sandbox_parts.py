@@ -27,9 +27,11 @@ from tools.shell.sandbox.bubblewrap import HELD, NEW_ROOT, STAGE, ViewSetup
 from tools.shell.sandbox.credential_masks import secret_places
 from tools.shell.sandbox.reading_view import _around  # pyright: ignore[reportPrivateUsage] - only reads the file system
 from tools.shell.sandbox.visible_file_system import (
+    DOWNLOADS,
     Site,
     View,
     _writable_by_consent,  # pyright: ignore[reportPrivateUsage] - creates folders only in the test's folder
+    private_downloads,
     sandbox_environment,
 )
 
@@ -81,6 +83,19 @@ def test_the_network_is_shared_only_if_that_is_said(has_own_network: bool) -> No
     assert "--seccomp" not in argv
 
 
+@pytest.mark.requirement("sandbox.lasting")
+def test_downloads_are_private_with_the_network_and_afterwards_or_if_the_user_has_none(tmp_path: Path) -> None:
+    environment, cache = {"HOME": str(tmp_path)}, str(tmp_path / "cache")
+    assert private_downloads(environment, cache, is_online=True) == [*DOWNLOADS]
+    assert private_downloads(environment, cache, is_online=False) == ["GOMODCACHE", "CARGO_HOME", "GRADLE_USER_HOME"]
+    (tmp_path / "go/pkg/mod").mkdir(parents=True)
+    (tmp_path / "rust/registry").mkdir(parents=True)
+    environment["CARGO_HOME"] = str(tmp_path / "rust")
+    assert private_downloads(environment, cache, is_online=False) == ["GRADLE_USER_HOME"]
+    (tmp_path / "cache/go/pkg/mod").mkdir(parents=True)
+    assert private_downloads(environment, cache, is_online=False) == ["GOMODCACHE", "GRADLE_USER_HOME"]
+
+
 @pytest.mark.requirement("sandbox.view")
 def test_the_environment_points_to_folders_that_exist_in_the_sandbox() -> None:
     environment = {"SSH_AUTH_SOCK": "/tmp/a", "TMPDIR": "/elsewhere", "XDG_CACHE_HOME": "/w/cache", "PATH": "/bin"}
@@ -95,6 +110,8 @@ def test_the_environment_points_to_folders_that_exist_in_the_sandbox() -> None:
     reading_environment = sandbox_environment({**environment, "TMP": "/w/t"}, ["/w"], ViewKind.READING)
     assert {reading_environment[name] for name in ("TMPDIR", "TMP")} == {"/tmp"}
     assert (reading_environment["XDG_CACHE_HOME"], reading_environment["GIT_OPTIONAL_LOCKS"]) == ("/tmp/.cache", "0")
+    with_downloads = sandbox_environment({**environment, "CARGO_HOME": "/w/c"}, ["/w"], ViewKind.WORKING, DOWNLOADS)
+    assert (with_downloads["GOMODCACHE"], with_downloads["CARGO_HOME"]) == ("/var/tmp/.cache/go/pkg/mod", "/w/c")
     # Programs search the parent folders of a workspace in /tmp, so temporary files are kept elsewhere.
     assert sandbox_environment(environment, ["/tmp/w"], ViewKind.READING)["TMPDIR"] == "/var/tmp"
 

@@ -90,7 +90,7 @@ async def test_one_place_is_replaced_and_shown(root: Path, context: ToolContext)
     assert facts(result)["regions"][0]["first"] == 10
     display = result.return_display
     assert isinstance(display, FileDiff)
-    assert "--- a.txt\tCurrent\n+++ a.txt\tProposed\n" in display.file_diff
+    assert "--- a.txt\tOriginal\n+++ a.txt\tWritten\n" in display.file_diff
 
 
 @pytest.mark.requirement("edit.literal")

@@ -237,7 +237,8 @@ async def test_the_text_has_a_header_and_absolute_paths(root: Path, context: Too
 async def test_a_pattern_that_names_a_folder_or_stays_at_the_top_gets_a_hint(root: Path, context: ToolContext) -> None:
     make(root, "src/b.txt")
     assert "use 'src/**'" in str((await run(context, "src")).llm_content)
-    assert "'**/*.txt' searches subfolders too" in str((await run(context, "*.txt")).llm_content)
+    for pattern in ("*.txt", "b.txt"):
+        assert f"'**/{pattern}' searches subfolders too" in str((await run(context, pattern)).llm_content)
 
 
 @pytest.mark.requirement("glob.pages")
@@ -340,6 +341,9 @@ def test_the_description_of_a_call_names_the_pattern_and_the_folder(root: Path, 
         (".*\\.c$", "not a regular expression"),
         ("my file.txt", ""),
         ("src/**/*.{c,h}", ""),
+        ("{a,{b,c}}/*.h", ""),
+        ("**/*.{c,h", "Did you mean '**/*.{c,h}'?"),
+        ("**/*.c,h}", "an opening brace belongs to each"),
         ("app/[id]/(group)/page.tsx", ""),
     ],
 )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import os
 import stat
+import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -93,6 +94,20 @@ def test_the_literal_name_comes_before_other_readings(root: Path) -> None:
     assert workspace.locate("my\\ file.txt").path == str(root / "my\\ file.txt")
     assert workspace.locate("  my file.txt ").path == str(root / "my file.txt")
     assert workspace.locate("100%20done").path == str(root / "100%20done")
+
+
+@pytest.mark.requirement("paths.readings")
+def test_paths_that_git_quotes_are_understood(root: Path) -> None:
+    workspace = Workspace([str(root)])
+    for name in ('"odd"/caf\xe9.txt', "a\tb/\x07\v.txt", "\u4f60 \udcff/x", "back\\303/\xe9"):
+        (root / name).parent.mkdir(exist_ok=True)
+        (root / name).touch()
+    subprocess.run(["git", "init", "-q"], cwd=root, check=True)
+    subprocess.run(["git", "add", "."], cwd=root, check=True)
+    quoted_paths = subprocess.check_output(["git", "ls-files"], cwd=root, text=True).splitlines()
+    assert len(quoted_paths) == 4
+    for path in quoted_paths:
+        assert os.path.exists(workspace.locate(path).path), path
 
 
 @pytest.mark.requirement("paths.roots")

@@ -628,6 +628,32 @@ def test_files_that_a_command_creates_in_its_tmp_are_its_own_whatever_the_machin
             assert outcome(project, command, site=site) == "?r+"
 
 
+@pytest.mark.requirement("workspace.readable")
+def test_only_reading_an_own_output_needs_no_question(project: Path, home: Path) -> None:
+    outputs = home / "server" / "own" / "outputs"
+    other_file = outputs.parent.parent / "other" / "outputs" / "output.txt"
+    for path in (outputs / "output.txt", other_file):
+        path.parent.mkdir(parents=True)
+        path.touch()
+    file = outputs / "output.txt"
+    (outputs / "link").symlink_to(other_file)
+    for engine, is_boxed in ((Engine.BUBBLEWRAP, True), (Engine.LANDLOCK, False), (Engine.NONE, False)):
+        site = CommandSite(engine, outputs=(str(outputs),))
+        reader = judge(project, f"grep -c 99 {file}", site=site, home=home)
+        assert reader.view is not None
+        assert (reader.verdict, reader.view.seen, reader.view.writable) == (Verdict.ALLOW, (), ())
+        assert reader.view.outputs == (str(outputs),)
+        assert outcome(project, f"cat {file} {other_file}", site=site, home=home).startswith("?")
+        assert outcome(project, f"cat {outputs}/link", site=site, home=home).startswith("?")
+        # Nobody was asked about what is in an output, so no rule allows a command to run it.
+        rules = ["Bash(make *)"]
+        assert engine is Engine.NONE or outcome(project, f"make -f {file}", site=site, home=home, allow=rules)[0] == "?"
+        if is_boxed:
+            copier = judge(project, f"cp {file} x", site=site, home=home, is_sandboxed=True)
+            assert (abbreviation(copier), copier.view and copier.view.outputs) == ("w", (str(outputs),))
+            assert outcome(project, f"echo x > {file}", site=site, home=home) == "X"
+
+
 @pytest.mark.requirement("commands.answers")
 def test_allowing_all_sandboxed_commands_is_offered_where_it_has_an_effect(project: Path) -> None:
     assert judge(project, "make").offers_sandboxed

@@ -49,8 +49,8 @@ MAX_CHANGED_BYTES = 64_000_000  # larger files cannot be changed
 ABSENT = "absent"  # the state of a file that does not exist
 EDITABLE_BYTES = 16_000  # the user can edit new content of at most this size in the question
 SHOWN_BYTES = 5_000  # maximum bytes of a change shown in the result, so that the result stays below 8 kB
-# The labels of the two sides of a diff in a question (as in Qwen Code and Gemini CLI)
-PROPOSED = ("Current", "Proposed")
+# The labels of the two sides of a diff in a question and in a result (as in Qwen Code and Gemini CLI)
+PROPOSED, WRITTEN = ("Current", "Proposed"), ("Original", "Written")
 
 
 @dataclass(frozen=True, slots=True)
@@ -245,7 +245,7 @@ class FileChange(ABC):
     """A change that is ready to be written. Most tools that change files have a subclass, such as `TextEdit`."""
 
     title: ClassVar[str]  # the first words of the question's title
-    labels: ClassVar[tuple[str, str]] = PROPOSED  # labels of the two sides of the diff in a result
+    labels: ClassVar[tuple[str, str]] = WRITTEN  # labels of the two sides of the diff in a result
     proposal_noun: ClassVar[str] = "content"  # a noun for the text that the user may have edited
 
     snapshot: FileSnapshot
@@ -479,7 +479,6 @@ def truncate(text: str, size: int = SHOWN_BYTES) -> str:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WholeFileWrite(FileChange):
     title: ClassVar[str] = "Confirm Write"
-    labels: ClassVar[tuple[str, str]] = ("Original", "Written")
 
     lines: int  # the number of lines in the new content
 

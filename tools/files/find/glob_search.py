@@ -283,8 +283,16 @@ def glob_hint(pattern: str) -> str:
     suggestion, reason = _GROUP.sub(lambda match: f"{{{match[1].replace('|', ',')}}}", pattern), ""
     if suggestion != pattern:
         reason = "alternatives are written in braces"
-    parts = [part for part in _SEVERAL.split(_BRACED.sub("", suggestion)) if part]
-    if len(parts) > 1:
+    rest, pair_count = suggestion, 1
+    while pair_count:  # from the innermost pair outwards
+        rest, pair_count = _BRACED.subn("", rest)
+    parts = [part for part in _SEVERAL.split(rest) if part]
+    if "}" in rest:
+        return "In a glob, an opening brace belongs to each closing one."
+    if "{" in rest:
+        suggestion += "}" * rest.count("{")
+        reason = "a closing brace belongs to each opening one"
+    elif len(parts) > 1:
         suggestion = f"{{{','.join(part for part in _SEVERAL.split(suggestion) if part)}}}"
         reason = "several patterns go in braces"
     if "\\" in suggestion and os.sep != "\\":
@@ -472,7 +480,7 @@ def find_files(
             head.append(f"The pattern is a folder: use '{glob}' for the files in it, or list_directory.")
         elif hint := glob_hint(pattern):
             head.append(hint)
-        elif "/" not in pattern and "*" in pattern and pattern != "**" and os.sep not in pattern:
+        elif "/" not in pattern and pattern != "**" and os.sep not in pattern:
             head.append(
                 f"This pattern matches only names directly in {'the' if len(starts) == 1 else 'each'} searched folder; "
                 f"'**/{shown_pattern}' searches subfolders too."

@@ -29,8 +29,9 @@ from tools.contract.tool_errors import (
 from tools.files.child_process import find_program, is_outside
 from tools.files.workspace import contains, is_inside, resolve_links
 from tools.machine.threads import THREADS
+from tools.shell import private_folders
 from tools.shell.loopback import SessionLoopbacks
-from tools.shell.private_folders import PrivateFolders, empty_if_large
+from tools.shell.private_folders import SCRATCH, PrivateFolders, empty_if_large
 from tools.shell.process_spec import ConfinedCommand, Mount, MountStep, ProcessSpec, ProcessStarter, SandboxChanges
 from tools.shell.resource_limits import ProcessGroupLimit, is_root
 from tools.shell.sandbox import visible_file_system
@@ -455,7 +456,7 @@ class BubblewrapConfinement:
         self, spec: ProcessSpec, roots: Sequence[str], view: CommandView, private_folder: Callable[[], str] | None
     ) -> LandlockCommand:
         """Return a command that can write only to its temporary folder, if any. Blocking."""
-        visible_paths = (*self._reading_paths(roots, spec.environment.get("PATH", "")), *view.seen)
+        visible_paths = (*self._reading_paths(roots, spec.environment.get("PATH", "")), *view.seen, *view.outputs)
         readable = (
             *visible_file_system.writable(roots),
             *(path for visible_path in visible_paths for path in without_private_paths(visible_path)),
@@ -516,12 +517,20 @@ class BubblewrapConfinement:
         if cache is not None and cache not in self._caches:
             self._caches.add(cache)
             empty_if_large(cache, self._site.temporary_bytes)
+        work = SCRATCH if command_view.kind is ViewKind.READING else private_folders.WORK
+        downloads = visible_file_system.private_downloads(
+            spec.environment,
+            cache or os.path.join(self._folders.path_of(client_key) or "", work, ".cache"),
+            is_online=command_view.network is Network.HOST,
+        )
         present = visible_file_system.writable(roots)
         hidden_paths = visible_file_system.secrets_of(site, present, command_view)
         gate = MountGate(ruleset_for_views())
         sandbox_spec = replace(
             self._bubblewrap_spec(program, spec, gate, may_take_shares=command_view.may_take_shares),
-            environment=visible_file_system.sandbox_environment(spec.environment, present, command_view.kind),
+            environment=visible_file_system.sandbox_environment(
+                spec.environment, present, command_view.kind, downloads
+            ),
             namespaces=namespaces or (),
         )
         is_own = command_view.network is not Network.HOST and namespaces is None

@@ -58,6 +58,8 @@ SYSTEM_ROOTS = frozenset((*SYSTEM, *PRIVATE, *_NO_WORKSPACES.split()))
 # leaves in the real caches. The real caches can still be read, for example for packages that were already downloaded.
 # npm's logs are not in its cache, so that the file tools can find them.
 CACHES = {"XDG_CACHE_HOME": ".cache", "npm_config_cache": ".cache/npm", "npm_config_logs_dir": "npm-logs"}
+# Private folders below the cache for what build programs download and then use in place, keyed by variable
+DOWNLOADS = {"GOPATH": "go", "GOMODCACHE": "go/pkg/mod", "CARGO_HOME": "cargo", "GRADLE_USER_HOME": "gradle"}
 CACHE = f"{WORK}/.cache"  # where commands see the client's persistent cache
 _LEADING_NOWHERE = """
 XDG_RUNTIME_DIR DISPLAY WAYLAND_DISPLAY XAUTHORITY DBUS_SESSION_BUS_ADDRESS SSH_AUTH_SOCK SSH_AGENT_PID
@@ -250,6 +252,7 @@ class ViewPreparation:
         site, command_view, hidden_paths = self.site, self.command_view, self.hidden_paths
         required_paths = (
             *_except_server_paths(site, (*site.readable, *command_view.seen)),
+            *command_view.outputs,
             "/etc/resolv.conf",
         )
         excluded = (*view.roots, *masked_paths)  # writable roots are mounted separately, and masked paths are replaced
@@ -459,7 +462,8 @@ def _create_mount_points(lasting: Mapping[str, str], mounted_paths: Iterable[str
 def secrets_of(site: Site, workspace: Sequence[str], command_view: CommandView) -> HiddenPaths:
     """Return what is hidden from a command: all secrets except those that a question has named. Blocking."""
     roots = (*workspace, *(path for path in command_view.writable if not is_inside(path, workspace)))
-    hidden_paths = secret_places(site.home, site.hidden, site.readable, roots)
+    readable = (*site.readable, *command_view.outputs)
+    hidden_paths = secret_places(site.home, site.hidden, readable, roots)
     # If a question names a folder that merely contains secrets, these stay hidden.
     approved_paths = [
         path
@@ -468,7 +472,7 @@ def secrets_of(site: Site, workspace: Sequence[str], command_view: CommandView) 
     ]
     if not approved_paths:
         return hidden_paths
-    return secret_places(site.home, site.hidden, (*site.readable, *approved_paths), roots)
+    return secret_places(site.home, site.hidden, (*readable, *approved_paths), roots)
 
 
 def _except_server_paths(site: Site, paths: Iterable[str]) -> tuple[str, ...]:
@@ -553,7 +557,28 @@ def depth(path: str) -> int:
     return path.rstrip("/").count("/")
 
 
-def sandbox_environment(environment: Mapping[str, str], roots: Sequence[str], kind: ViewKind) -> dict[str, str]:
+def private_downloads(environment: Mapping[str, str], cache: str, *, is_online: bool) -> list[str]:
+    """Return the variables in `DOWNLOADS` that lead to private folders below `cache`. Blocking.
+
+    A command without network access uses the user's own downloads, which are read-only, until a command with network
+    access has created private ones.
+    """
+    home = environment.get("HOME", "")
+    go = environment.get("GOPATH", "").split(os.pathsep)[0] or f"{home}/go"
+    users = {  # without GOPATH, where commands look for the user's programs
+        "GOMODCACHE": environment.get("GOMODCACHE") or f"{go}/pkg/mod",
+        "CARGO_HOME": f"{environment.get('CARGO_HOME') or f'{home}/.cargo'}/registry",
+        "GRADLE_USER_HOME": "",  # Gradle cannot use a read-only folder
+    }
+    unused = {
+        name for name, path in users.items() if os.path.isdir(path) and not os.path.isdir(f"{cache}/{DOWNLOADS[name]}")
+    }
+    return [name for name in DOWNLOADS if is_online or (name in users and name not in unused)]
+
+
+def sandbox_environment(
+    environment: Mapping[str, str], roots: Sequence[str], kind: ViewKind, downloads: Iterable[str] = ()
+) -> dict[str, str]:
     is_reading = kind is ViewKind.READING
     variables = {name: value for name, value in environment.items() if name not in UNREACHABLE}
     temporary = WORK if not is_reading or any(contains(TEMPORARY, root) for root in roots) else TEMPORARY
@@ -562,7 +587,7 @@ def sandbox_environment(environment: Mapping[str, str], roots: Sequence[str], ki
     for name in ("TMPDIR", *(variable for variable in ("TMP", "TEMP") if variable in variables)):
         if not is_inside(variables.get(name, ""), writable_folders):
             variables[name] = temporary
-    for name, folder in CACHES.items():
+    for name, folder in (CACHES | {name: f".cache/{DOWNLOADS[name]}" for name in downloads}).items():
         if not is_inside(variables.get(name, ""), writable_folders):
             variables[name] = f"{temporary}/{folder}"
     # A read-only command could plant settings in a home folder that is writable in every view.
