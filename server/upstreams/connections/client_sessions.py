@@ -138,9 +138,7 @@ class ClientSessions:
             raise ConnectionLostError  # nobody knows what a session lists that is just being closed
         return {}
 
-    async def _read_tools(
-        self, slot: _SessionSlot, session: UpstreamSession, *, is_announced: bool = False
-    ) -> Mapping[str, Json]:
+    async def _read_tools(self, slot: _SessionSlot, session: UpstreamSession) -> Mapping[str, Json]:
         upstream = self.upstream
         async with slot.reading:
             basis = session.tool_changes, upstream.offer.items(TOOLS)
@@ -165,6 +163,7 @@ class ClientSessions:
             for name in tools.keys() & listed.keys():
                 if _is_same(tools[name], listed[name], is_other_era=is_other_era):
                     tools[name] = listed[name]
+            is_announced = slot.tools_basis is not None and slot.tools_basis[0] != basis[0]
             slot.tools, slot.tools_basis = tools, basis
             if tools.keys() != listed.keys() or any(tools[name] is not listed[name] for name in tools):
                 self._renew_common_list(session, is_announced=is_announced)
@@ -187,7 +186,7 @@ class ClientSessions:
             await anyio.sleep(SETTLE_SECONDS)
             slot.tools_changed = anyio.Event()
             with suppress(ToolError, RelayError):  # the next call reports the error
-                await self._read_tools(slot, session, is_announced=True)
+                await self._read_tools(slot, session)
             await anyio.sleep(LONGEST_SETTLE_SECONDS)  # a server may announce changes all the time
 
     def find_open(self, serial: int) -> UpstreamSession | None:

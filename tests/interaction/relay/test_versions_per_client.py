@@ -47,7 +47,9 @@ class Program:
         self.offer(OLD)
 
     def offer(self, *tools: Json, **orders: list[str]) -> None:
-        self._orders.write_text(json.dumps({"tools": tools, **orders}))
+        new_orders = self._orders.with_suffix(".new")
+        new_orders.write_text(json.dumps({"tools": tools, **orders}))
+        new_orders.replace(self._orders)  # a process may be reading it
 
     def calls(self) -> int:
         return self._methods.read_text().split().count("tools/call")
