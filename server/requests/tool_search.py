@@ -75,14 +75,19 @@ class ToolSearch:
         self._index = None  # drop the last references to the old tools
         self._is_large = self._is_large or None
 
-    def is_on(self, ctx: RequestContext) -> bool:
-        """Return whether a request's client uses this server's tool search. Another coretools-mcp never does."""
+    def is_on(self, ctx: RequestContext, *, is_call: bool = False) -> bool:
+        """Return whether a request's client uses this server's tool search. Another coretools-mcp never does.
+
+        `is_call` means that the client calls a search tool, which it may know from an earlier run.
+        """
         if self.mode == "off" or not self.pool.upstreams or chain_of(as_mapping(as_mapping(ctx.params).get("_meta"))):
             return False
         if self.mode == "on":
             return True
         if ctx.connection.client_name.lower().startswith(SEARCHING_CLIENTS):
             return False
+        if is_call and not self.pool.is_settled:
+            return True
         if self._is_large is None:
             chars = 0
             for tool in self.registry.get_all_tools():

@@ -60,6 +60,12 @@ class ToolRecord:
     # Pairs of a client's key and a digest that the person behind that client agreed to
     consents: set[tuple[str, str]] = field(default_factory=set[tuple[str, str]])
 
+    def of_version(self, digest: str, listed_definition: Mapping[str, Any], *, is_approved: bool) -> ToolRecord:
+        """Return the record of the version that a client's own session lists, with the same consents."""
+        texts = _watched_texts(listed_definition) if self.current_digest == self.first_digest else self.first_texts
+        first_digest = digest if is_approved else self.first_digest
+        return ToolRecord(first_digest, digest, first_texts=texts, consents=self.consents)
+
 
 class ToolHistory:
     """The past and current definitions of every upstream tool.
