@@ -395,12 +395,17 @@ def with_command(command_line: Sequence[str]) -> list[str]:
     return ["serve", *command_line]
 
 
+def _path(text: str) -> str:
+    """Expand `~/`, as in settings: a client that starts this program without a shell passes it unchanged."""
+    return os.path.expanduser(text) if text == "~" or text.startswith(("~/", f"~{os.sep}")) else text
+
+
 def _add_general(add: Callable[..., object], *, is_shared: bool, is_shown: bool) -> None:
     """Add the general options: with `is_shared`, those about the settings, and with `is_shown`, `--color`."""
     if is_shared:
         several: dict[str, Any] = {"action": "append", "default": []}
-        add("--workspace", **several, metavar="DIR", help="a folder that the tools may use (repeatable)")
-        add("--config", **several, metavar="FILE", help="a settings file (repeatable; later files win)")
+        add("--workspace", **several, type=_path, metavar="DIR", help="a folder that the tools may use (repeatable)")
+        add("--config", **several, type=_path, metavar="FILE", help="a settings file (repeatable; later files win)")
         add("--settings", choices=("qwen", "gemini"), help="also read the settings of Qwen Code or Gemini CLI")
         add("--approval-mode", choices=MODES, help="how much may happen without a question")
         add("--no-builtin-tools", action="store_true", help="offer only the tools of other servers, and custom tools")
@@ -494,7 +499,7 @@ def command_parser() -> tuple[argparse.ArgumentParser, dict[str, _Parser]]:
         add("--yes", action="store_true", help="do not ask for confirmation")
         add("--dry-run", action="store_true", help="show the change without making it")
     help_text = "a folder that the tools may use (repeatable), for clients that do not say which folder is open"
-    install("--workspace", action="append", default=[], metavar="DIR", help=help_text)
+    install("--workspace", action="append", default=[], type=_path, metavar="DIR", help=help_text)
     help_text = "which built-in tools to offer: none (only upstream tools), core or full"
     install("--profile", choices=PROFILES, help=help_text)
     install("--approval-mode", choices=MODES, help="how much may happen without a question")
@@ -555,7 +560,7 @@ def command_parser() -> tuple[argparse.ArgumentParser, dict[str, _Parser]]:
     dashboard = command("dashboard", "open the dashboard of a running server", details)
     dashboard("--no-browser", action="store_true", help="print the link without opening a browser")
     for add in (status, logs, dashboard):
-        add("--workspace", metavar="DIR", help="the server that works in this folder")
+        add("--workspace", type=_path, metavar="DIR", help="the server that works in this folder")
         add("--pid", type=int, help="the process ID of the running server, as status prints it")
     help_text = "check, show or change settings"
     groups["config"] = group(top.add_parser("config", help=help_text, description=f"{help_text.capitalize()}."))

@@ -188,7 +188,7 @@ def _read_skill(workspace: Workspace, base: str, relative: str, signal: AbortSig
     # A client may read the folder of a skill's main file. Therefore, refuse a folder that is a symlink to one of its
     # parent folders, and a main file that is a symlink into another folder.
     if contains(folder, place) or os.path.dirname(location.path) != folder:
-        raise PathNotInWorkspaceError(location.raw_path, (base,))
+        raise PathNotInWorkspaceError(location.raw_path, (base,), by_link=True)
     with workspace.open_file(location) as file:
         if file.info.st_size > MAX_SKILL_BYTES:
             raise ToolError(

@@ -38,6 +38,7 @@ DEFAULT_LEVEL = "info"  # the log level for a handshake client that has not chos
 _LEVEL_KEY = "coretools-mcp/logLevel"
 MAX_PROGRESS = 1e300  # larger values are dropped, because some clients cannot parse integers with more digits
 TOKEN_KEY = "token:"  # noqa: S105 - the key prefix for a client that is identified by its token
+VARIABLE_NAME = "environment"  # the unique name of the token in the variable CORETOOLS_MCP_TOKEN
 LOGIN_KEY = "coretools-mcp/login"  # key of the login question in `inputRequests`, and of its answer
 
 

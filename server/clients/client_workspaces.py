@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import os
 import sys
+import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import nullcontext, suppress
 from dataclasses import dataclass, field
@@ -20,7 +21,7 @@ from server.protocol.json_rpc import MCPError, as_mapping
 from server.protocol.request_table import RequestContext
 from server.settings.server_models import WorkspaceSettings
 from server.settings.settings_files import home_folder, real_path
-from tools.contract.tool_errors import ExhaustedError, suppress_unless_scarce
+from tools.contract.tool_errors import NOTHING_DONE, ExhaustedError, exhaustion_of
 from tools.files.workspace import Forbidden, Scratch, Workspace, contains
 from tools.machine.threads import THREADS
 from tools.permissions.permission_policy import ALL_RIGHTS, Rights
@@ -33,6 +34,7 @@ PLACE_WAIT_SECONDS = 10.0  # how long an upstream's start waits for roots: its w
 QUIET_SECONDS = 0.1  # debounce time before changed roots are requested again; no call waits for it
 LONGEST_FLOOD_SECONDS = 5.0  # the longest debounce if the client keeps announcing changes
 MAX_ROOTS = 1_000  # maximum number of roots per client; every path is compared with each of them
+MOUNTS_SECONDS = 10.0  # how long the mount table counts as current when roots are compared with the home folder
 MAX_KEPT_WORKSPACES = 1_000  # maximum number of cached workspaces; clients of the same project share one
 
 
@@ -174,19 +176,24 @@ def _why_too_broad(folder: str) -> str:
     if _is_same_folder(folder, home):
         return "your home folder"
     is_above_home = any(_is_same_folder(folder, parent) for parent in home.parents) or any(
-        contains(folder, name) and _is_same_folder(name, home) for name in _other_names(home)
+        contains(folder, name) and _is_same_folder(name, home)
+        for name in _other_names(home, time.monotonic() // MOUNTS_SECONDS)
     )
     return "a folder that contains your home folder" if is_above_home else ""
 
 
-def _other_names(home: Path) -> list[str]:
+@lru_cache(1)  # called on the event loop for each root
+def _other_names(home: Path, _period: float) -> Sequence[str]:
     """Return the paths of a folder, which has several if a folder above it is mounted twice."""
     from tools.shell.sandbox.mount_check import MountTable  # noqa: PLC0415 - not needed at startup
 
     if sys.platform == "linux":
-        with suppress_unless_scarce():
-            return [*MountTable().names_of(str(home))]
-    return []
+        try:
+            return (*MountTable().names_of(str(home)),)
+        except OSError as error:
+            if (exhaustion := exhaustion_of(error, NOTHING_DONE)) is not None:
+                raise exhaustion from None
+    return ()
 
 
 @lru_cache(MAX_ROOTS)  # called on the event loop, and the folder may be on a file system that hangs later

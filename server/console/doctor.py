@@ -23,7 +23,6 @@ from server.console.terminal import Spinner, marked, show, show_json
 from server.console.upstream_messages import failure_text, last_output, published_tools, quiet_log, unapproved_text
 from server.run_server import run_in_app
 from server.settings import Settings, SettingsError, SettingsReport
-from server.settings.invalid_values import install_command
 from server.settings.layers import FileState
 from server.settings.load import why_no_dashboard, working_folder
 from server.settings.settings_files import home_folder, real_path
@@ -37,6 +36,7 @@ from tools.contract.display import visible_line
 from tools.files.child_process import find_configured
 from tools.files.search.ripgrep import find_ripgrep
 from tools.files.workspace import is_inside
+from tools.machine.installation import install_command
 from tools.machine.threads import THREADS
 from tools.shell.command_environment import command_environment
 from tools.shell.sandbox.visible_file_system import foreign_owner

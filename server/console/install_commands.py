@@ -366,7 +366,7 @@ def entry_for(client: ClientConfig, options: InstallOptions, command: Sequence[s
 def _try_entry(client: ClientConfig, entry: Mapping[str, Any], environ: Mapping[str, str]) -> int:
     """Start an entry as its client would, list its tools, and print how many there are."""
     from mcp import ClientSession, MCPError, StdioServerParameters, stdio_client  # noqa: PLC0415 - not needed for --print
-    from mcp_types import TextResourceContents  # noqa: PLC0415
+    from mcp_types import Implementation, TextResourceContents  # noqa: PLC0415
 
     references: Any = entry.get(client.env_key) or {}
     variable_names: Any = entry.get("env_vars") or []
@@ -379,12 +379,16 @@ def _try_entry(client: ClientConfig, entry: Mapping[str, Any], environ: Mapping[
     command, *words = command_line = [str(word) for word in cast("list[Any]", program)]
     folder = home_folder(environ) if client.folder == "none" else os.getcwd()
     server = StdioServerParameters(command=command, args=words, env=environment, cwd=folder)
+    info = Implementation(name=client.announces, version="1")
     logging.disable()  # the SDK logs a traceback for each line that is not a message
 
     async def count() -> tuple[int, list[str]]:
         """Return the number of tools, and the upstreams that are still connecting."""
         with anyio.fail_after(START_SECONDS), open(os.devnull, "w", encoding="utf-8") as null_device:  # noqa: ASYNC230 - the null device never blocks
-            async with stdio_client(server, null_device) as streams, ClientSession(*streams) as session:
+            async with (
+                stdio_client(server, null_device) as streams,
+                ClientSession(*streams, client_info=info) as session,
+            ):
                 await session.initialize()
                 tools = len((await session.list_tools()).tools)
                 connecting: list[str] = []

@@ -54,6 +54,7 @@ class ClientConfig:
     other_files: tuple[tuple[str, MemberPath], ...] = ()  # more files to import from, each with the path of its servers
     project_file: str = ""  # a project's file, relative to its folder; empty if there is none
     programs: tuple[str, ...] = ()  # the commands that start the client, each of which shows that it is installed
+    announces: str = "coretools-mcp"  # the client's name in the protocol, if the list of tools depends on it
     # Members of every entry in addition to the command
     extra: Mapping[str, Any] = field(default_factory=dict[str, Any])
     passes: Literal["all", "no secrets", "base"] = "all"  # which variables a server gets even if the entry lists none
@@ -150,6 +151,7 @@ def client_configs(environ: Mapping[str, str], platform: str = sys.platform) -> 
             "braces",
             project_file=".mcp.json",
             programs=("claude",),
+            announces="claude-code",
             extra={"type": "stdio"},
             reference="${NAME}",
             folder="roots",
@@ -193,6 +195,7 @@ def client_configs(environ: Mapping[str, str], platform: str = sys.platform) -> 
         ),
         "qwen": cli(
             "qwen",
+            announces="qwen-cli-mcp-client",
             afterwards="Restart Qwen Code.",
             approval="Qwen Code starts a server from a project's file only after: qwen mcp approve NAME",
             unattended=TRUSTING,
@@ -205,6 +208,7 @@ def client_configs(environ: Mapping[str, str], platform: str = sys.platform) -> 
             dialect="toml",
             project_file=".codex/config.toml",
             programs=("codex",),
+            announces="codex-mcp-client",
             # The default is ten seconds, and the first start may have to download or compile something.
             extra={"startup_timeout_sec": 30},
             passes="base",

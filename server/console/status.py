@@ -149,10 +149,15 @@ def show_status(environ: Mapping[str, str], selection: ServerSelection, *, as_js
 def _server_list(running: Iterable[ServerStatus]) -> str:
     """Return a text that lists the running servers, each with the options that select it."""
     lines: list[str] = []
-    for status in running:
-        folders = "".join(f" --workspace {shlex.quote(visible_line(folder))}" for folder in status["workspaces"][:1])
-        pid = f"--pid {status['pid']}"
-        lines.append(f"\n {folders} (or {pid})" if folders else f"\n  {pid} (works in no folder)")
+    statuses = list(running)
+    first_folders = [status["workspaces"][:1] for status in statuses]
+    for status, folders in zip(statuses, first_folders, strict=True):
+        pid, folder = f"--pid {status['pid']}", visible_line("".join(folders)) or "no folder"
+        if folders and first_folders.count(folders) == 1:
+            lines.append(f"\n  --workspace {shlex.quote(folder)} (or {pid})")
+        else:
+            names = dict.fromkeys(visible_line(client["name"]) for client in status["clients"] if client["name"])
+            lines.append(f"\n  {pid} (works in {folder}{''.join(f', for {name}' for name in names)})")
     return f" To select one:{''.join(lines)}" if lines else ""
 
 

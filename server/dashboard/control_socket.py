@@ -173,7 +173,7 @@ class ControlSocket:
         except ModuleNotFoundError as error:
             if error.name != "jinja2":
                 raise
-            from server.settings.invalid_values import install_command  # noqa: PLC0415 - needed only if jinja2 is missing
+            from tools.machine.installation import install_command  # noqa: PLC0415 - needed only if jinja2 is missing
 
             problem = "the running server lacks what the dashboard needs. Install coretools-mcp with the dashboard"
             message = f"{problem} extra ({install_command('dashboard')}), and restart the server in its client."

@@ -20,6 +20,7 @@ import anyio
 from server.protocol.json_rpc import Json, MCPError, as_mapping
 from server.protocol.request_table import RequestContext, elicits, input_required
 from server.questions.form import NO_ANSWER, FormStyle, form_schema, read_answer
+from server.settings.load import why_no_dashboard
 from server.store.replica import Replica
 from server.store.sealing import SealedStates
 from tools.contract.call_options import Progress
@@ -156,17 +157,19 @@ class ClientConfirmer:
                     "This client does not declare form elicitation, and its own dialog cannot answer the question."
                 )
                 return Unavailable(client_decides=True, way_out=way_out)
-            setting = (
-                'confirmation.whenUnavailable to "page" (the user then answers on the dashboard) or "client" (the '
-                "client's own approval dialog then decides)"
-            )
             reason = ""
             if name := _framework(ctx):
                 reason = (
                     f", and it calls itself '{name}', as programs built with agent frameworks do (a client with its "
                     "own dialog should use another name)"
                 )
-            way_out = f"This client does not declare form elicitation{reason}. The operator can set {setting}."
+            ways = ['"page" (the user then answers on the dashboard)'] if why_no_dashboard() is None else []
+            if not question.must_be_shown:
+                ways.append('"client" (the client\'s own approval dialog then decides)')
+            advice = "Use a client that does."
+            if ways:
+                advice = f"The operator can set confirmation.whenUnavailable to {' or '.join(ways)}."
+            way_out = f"This client does not declare form elicitation{reason}. {advice}"
             return Unavailable(client_decides=False, way_out=way_out)
         if ctx.connection.is_modern:
             # The question is the result of this request; the answer arrives with the next request.

@@ -17,7 +17,7 @@ from functools import partial
 from itertools import chain
 from uuid import UUID
 
-from server.clients.client_request import TOKEN_KEY, Exchange, exchange_of, principal_of, rights_of
+from server.clients.client_request import TOKEN_KEY, VARIABLE_NAME, Exchange, exchange_of, principal_of, rights_of
 from server.clients.client_workspaces import PLACE_WAIT_SECONDS, ClientRoots, RootsState, WorkspacePolicy, learn_roots
 from server.protocol.json_rpc import Json, as_list, as_mapping
 from server.protocol.request_table import McpConnection, RequestContext, progress_token
@@ -104,6 +104,8 @@ class ClientTable:
                 self._schedule_cleanup(self.idle_seconds)
             principal = None if ctx.http_request is None else principal_of(ctx.http_request)
             owner_name = principal.readable_name or principal.unique_name if principal is not None else ""
+            if principal is not None and principal.issuer is None and owner_name == VARIABLE_NAME:
+                owner_name = "this token"  # no user has ever seen its name
             state = ClientState(key, self.approval_mode, jobs=JobTable(self.replica), owner_name=owner_name)
             name, version = ctx.connection.client_name, ctx.connection.protocol_version
             client = Client(state, name, version, self.readable(key), self.scratch(key))

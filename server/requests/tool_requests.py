@@ -233,11 +233,15 @@ class ToolRequests:
                 welcome["instructions"] = instructions
             return welcome
         is_call = method == "tools/call" and ctx.connection.is_open
-        if is_call and params.get("name") in SEARCH_NAMES and self.search.is_on(ctx):
+        if is_call and params.get("name") in SEARCH_NAMES and self.search.is_on(ctx, is_call=True):
             if params["name"] != CALL:
                 return await self._search(ctx, params)
+            self.clients.find(ctx)  # the first request of a client starts the upstreams
             # From here on, this is a call to the named tool, in each of its rounds.
-            params = await self.search.unwrap(params, rights_of(ctx))
+            try:
+                params = await self.search.unwrap(params, rights_of(ctx))
+            except ToolError as error:
+                return result_to_wire(CALL, ToolResult.failed(error), self.display, ctx.connection.protocol_version)
             ctx = replace(ctx, params=params)
             show_as(params)
         if is_call and not isinstance(arguments := params.get("arguments"), dict | None):
@@ -269,7 +273,7 @@ class ToolRequests:
         """Run a call to a tool of this server or of an upstream; if the call has several rounds, run the next one."""
         params, client = ctx.params or {}, self.clients.find(ctx)
         call = FunctionCall(params["name"], params.get("arguments") or {})
-        mode, exchange = client.state.approval_mode, None
+        mode, exchange, rights = client.state.approval_mode, None, rights_of(ctx)
         try:
             if owner is not None:
                 target = await self._prepare_upstream(ctx, call, owner, exchange_of(ctx, client.state.key))
@@ -284,11 +288,14 @@ class ToolRequests:
                 is_resumed = exchange is not None and exchange.is_resumed
                 confirmer = AlreadyConsented() if is_resumed else ClientConfirmer(self.consent, ctx, client.state.key)
                 has_answer = is_resumed or QUESTION_KEY in as_mapping(params.get("inputResponses"))
-                outcome = await self.runner.run(call, context, confirmer, has_answer=has_answer)
+                tool = self.registry.find(call.name)
+                if isinstance(tool, DiscoveredMCPTool) and self._is_offered(rights, call.name):
+                    tool = await self._version_for(tool, owner, exchange)
+                outcome = await self.runner.run(call, context, confirmer, has_answer=has_answer, tool=tool)
             if owner is not None and isinstance(context, CallContext) and context.protocol_errors:
                 raise protocol_error(context.protocol_errors[0], owner.alias, exchange)
         except ToolNotRegisteredError:
-            outcome = ToolResult.failed(await self._missing_error(call.name, owner, rights_of(ctx)))
+            outcome = ToolResult.failed(await self._missing_error(call.name, owner, rights))
         except ToolError as error:
             outcome = ToolResult.failed(error)
         if owner is None and client.state.approval_mode is not mode:  # upstreams cannot change the mode
@@ -298,6 +305,14 @@ class ToolRequests:
         if outcome.verbatim is not None and not outcome.note:
             return outcome.verbatim
         return result_to_wire(call.name, outcome, self.display, ctx.connection.protocol_version)
+
+    async def _version_for(
+        self, tool: DiscoveredMCPTool, owner: Upstream | None, exchange: Exchange | None
+    ) -> DiscoveredMCPTool:
+        """Return the version of a tool by which a client's call is judged: the one that its own session lists."""
+        if owner is None or exchange is None or owner.is_login_offered:
+            return tool
+        return await self.router.relay.as_listed_to(tool, owner, exchange)
 
     async def _own_context(self, ctx: RequestContext, client: Client, name: str) -> ToolContext:
         # A client may know a tool from an earlier run, so wait for the first discovery.
@@ -406,8 +421,8 @@ class ToolRequests:
         exchange = exchange_of(ctx, client.state.key)
         if folders.roots is None and (exchange.is_modern or exchange.capabilities.get("roots") is None):
             await learn_roots(folders, exchange)  # returns at once, because this client cannot list roots
-        workspace = self.contexts.workspaces.workspace(folders.roots, rights=rights)
         try:
+            workspace = self.contexts.workspaces.workspace(folders.roots, rights=rights)
             skills = await tool.find_skills(workspace, rights, await self.relayed_skills(ctx, False), AbortSignal())
         except ToolError:  # a temporary lack of resources must not break the tool list
             return Skills()

@@ -17,15 +17,17 @@ from typing import TYPE_CHECKING, Any, Literal, TypeGuard
 
 import anyio
 
-from server.protocol.json_rpc import INVALID_PARAMS, Json, MCPError, as_list, as_mapping
+from server.protocol.json_rpc import Json, as_list, as_mapping
 from server.protocol.request_table import RequestContext
 from server.upstreams.catalog.published_names import MAX_NAME, SEARCH_NAMES
 from server.upstreams.catalog.upstream_tool import DiscoveredMCPTool, is_for
+from server.upstreams.connections.connection import Upstream
 from server.upstreams.connections.pool import UpstreamPool
 from server.upstreams.connections.tool_owner import owner_of, owner_of_tool, wait_for_owner
 from server.upstreams.session.list_reader import in_turns
 from server.upstreams.wire.origin_meta import chain_of
 from tools.call.base_tool import REMARKS, BaseTool
+from tools.call.consent import refuse
 from tools.call.tool_registry import ToolRegistry
 from tools.contract.display import visible_line
 from tools.contract.tool_errors import ToolError, ToolErrorType, ToolNotRegisteredError
@@ -34,6 +36,7 @@ from tools.contract.tool_results import ToolResult
 from tools.discovery.discovery_commands import UnusableError, require_sendable
 from tools.machine.threads import THREADS
 from tools.permissions.permission_policy import ALL_RIGHTS, PermissionPolicy, Rights
+from tools.permissions.verdict import Permission
 
 if TYPE_CHECKING:
     from server.upstreams.catalog.tool_index import ToolIndex
@@ -72,14 +75,19 @@ class ToolSearch:
         self._index = None  # drop the last references to the old tools
         self._is_large = self._is_large or None
 
-    def is_on(self, ctx: RequestContext) -> bool:
-        """Return whether a request's client uses this server's tool search. Another coretools-mcp never does."""
+    def is_on(self, ctx: RequestContext, *, is_call: bool = False) -> bool:
+        """Return whether a request's client uses this server's tool search. Another coretools-mcp never does.
+
+        `is_call` means that the client calls a search tool, which it may know from an earlier run.
+        """
         if self.mode == "off" or not self.pool.upstreams or chain_of(as_mapping(as_mapping(ctx.params).get("_meta"))):
             return False
         if self.mode == "on":
             return True
         if ctx.connection.client_name.lower().startswith(SEARCHING_CLIENTS):
             return False
+        if is_call and not self.pool.is_settled:
+            return True
         if self._is_large is None:
             chars = 0
             for tool in self.registry.get_all_tools():
@@ -108,6 +116,14 @@ class ToolSearch:
         if not isinstance(tool, DiscoveredMCPTool) or not is_for("model", tool.definition):
             return False
         return self.policy.why_not_offered(tool.traits, rights) is None
+
+    def _denial(self, tool: BaseTool[Any] | None, rights: Rights) -> Permission | None:
+        """Return why a client may not call a tool of a server that it may otherwise use. Direct calls say it too."""
+        if not isinstance(tool, DiscoveredMCPTool) or not is_for("model", tool.definition):
+            return None
+        if self.policy.why_server_not_offered(tool.alias, rights):
+            return None
+        return self.policy.why_not_offered(tool.traits, rights)
 
     def tool_entries(self, rights: Rights) -> list[Json]:
         search = (
@@ -202,9 +218,21 @@ class ToolSearch:
             f"No tool matches '{visible_line(query[:100])}' well. Say in other words what the tool does, and to what. "
             f"The servers are: {self._server_list(rights)}."
         )
+        words = query.casefold().split()
+        for upstream in self.pool.upstreams:
+            if upstream.alias in permitted and upstream.alias.casefold() in words:
+                message += f"\n{self._about_server(upstream, tools, rights)}"
         if near_matches:
             message = "\n".join([message, "The closest tools, which may do something else:", *lines, hint])
         return ToolResult(message, structured={"tools": [], "nearest": list(map(_summary, near_matches))})
+
+    def _about_server(self, server: Upstream, tools: Sequence[DiscoveredMCPTool], rights: Rights) -> str:
+        """Return why a server has no tools now, or else the names of its tools, for a query that names the server."""
+        if server.live_session is None:
+            return server.unavailable().message
+        names = [tool.name for tool in tools if tool.alias == server.alias and self._is_current(tool, rights)]
+        ellipsis = ", …" if len(names) > MAX_RESULTS else ""
+        return f"The tools of {server.alias} ({len(names)}): {', '.join(names[:MAX_RESULTS]) or 'none'}{ellipsis}."
 
     async def _describe(
         self, arguments: Json, definition_of: Callable[[DiscoveredMCPTool], Json], rights: Rights
@@ -221,6 +249,8 @@ class ToolSearch:
                 if self._is_current(tools[number], rights)
             ]
             tool = matches[0] if len(matches) == 1 else None
+        if (denial := self._denial(tool, rights)) is not None:
+            refuse(denial)
         if not self._is_callable(tool, rights):
             raise self._unknown(name, rights)
         definition = definition_of(tool)
@@ -264,7 +294,7 @@ class ToolSearch:
         """Convert the parameters of `call_tool` to those of the call that it describes.
 
         Raises:
-            MCPError: The tool does not exist, models may not call it, or the arguments of `call_tool` are invalid.
+            ToolError: The tool does not exist, models may not call it, or the arguments of `call_tool` are invalid.
         """
         call_arguments = as_mapping(params.get("arguments"))
         name, arguments = call_arguments.get("name"), coerce(call_arguments.get("arguments"), {"type": "object"})
@@ -295,10 +325,10 @@ class ToolSearch:
         if owner is not None and not owner.tried.is_set() and (tool is None or self._is_callable(tool, rights)):
             owner = await wait_for_owner(self.pool, name, owner)
             tool = self.registry.find(name)
-        # If the tool's server is unavailable, the error is the same as for a direct call.
-        if not self._is_callable(tool, rights) and (tool is not None or owner is None):
-            unknown = self._unknown(name, rights)
-            raise _refusal(unknown.message, nearest=list(unknown.nearest))
+        # If the tool's server is unavailable, or a rule denies the tool, the error is the same as for a direct call.
+        is_denied = self._denial(tool, rights) is not None
+        if not is_denied and not self._is_callable(tool, rights) and (tool is not None or owner is None):
+            raise self._unknown(name, rights)
         other_params = {key: value for key, value in params.items() if key != "arguments"}
         return {**other_params, "name": name} | ({} if arguments is None else {"arguments": arguments})
 
@@ -338,5 +368,5 @@ def _invalid(tool: str, reason: str) -> ToolError:
     return ToolError(ToolErrorType.INVALID_TOOL_PARAMS, f"{tool} found nothing: {reason}")
 
 
-def _refusal(message: str, **data: Any) -> MCPError:
-    return MCPError(INVALID_PARAMS, message, data or None)
+def _refusal(message: str) -> ToolError:
+    return ToolError(ToolErrorType.INVALID_TOOL_PARAMS, message)

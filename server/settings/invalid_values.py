@@ -1,4 +1,4 @@
-"""Explains settings that do not work: what is wrong with a value, what it must be, and how to install a missing extra.
+"""Explains settings that do not work: what is wrong with a value, and what it must be.
 
 Imported only when needed.
 """
@@ -6,17 +6,11 @@ Imported only when needed.
 from __future__ import annotations
 
 import json
-import os
-import shlex
-import sys
 from collections.abc import Callable, Mapping
-from contextlib import suppress
 from enum import Enum
-from importlib.metadata import PackageNotFoundError, distribution
 from itertools import chain
 from types import NoneType, UnionType
 from typing import Annotated, Any, Literal, Union, get_args, get_origin
-from urllib.parse import unquote, urlsplit
 
 from pydantic import ValidationError
 from pydantic.fields import FieldInfo
@@ -26,7 +20,6 @@ from server.settings.server_models import Settings
 
 MAX_SHOWN_VALUE = 80  # maximum number of characters quoted from an invalid value
 MAX_PROBLEMS = 20  # the maximum number of problems in one error
-NAME = "coretools-mcp"  # the name of the package
 
 
 def words(key: Key) -> str:
@@ -121,25 +114,3 @@ def shortened(problems: list[str]) -> list[str]:
         more = "is 1 more problem" if hidden_count == 1 else f"are {hidden_count} more problems"
         problems[MAX_PROBLEMS:] = [f"There {more}."]
     return problems
-
-
-def install_command(extra: str) -> str:
-    """Return the command that adds an extra, using the installer and the source of the current installation."""
-    origin: dict[str, Any] = {}
-    with suppress(PackageNotFoundError):  # run from a checkout that is not installed
-        origin = json.loads(distribution(NAME).read_text("direct_url.json") or "{}")
-    url, vcs = str(origin.get("url", "")), origin.get("vcs_info")
-    requirement = f"{NAME}[{extra}]"
-    option = ""
-    if vcs:
-        revision = vcs.get("requested_revision")
-        requirement += f" @ {vcs['vcs']}+{url}{f'@{revision}' if revision else ''}"
-    elif origin.get("dir_info") is not None:
-        option = "-e " if origin["dir_info"].get("editable") else ""
-        requirement = f"{unquote(urlsplit(url).path)}[{extra}]"
-    elif url:
-        requirement += f" @ {url}"
-    folders = os.path.normpath(sys.prefix).split(os.sep)
-    pip = f"{shlex.quote(sys.executable)} -m pip install"
-    installer = "pipx install --force" if "pipx" in folders else "uv tool install --force" if "uv" in folders else pip
-    return f"{installer} {option}{shlex.quote(requirement)}"

@@ -162,7 +162,7 @@ def why_no_dashboard() -> str | None:
     if sys.platform == "win32":
         return "there is no dashboard on Windows; choose client or deny"
     if find_spec("jinja2") is None:
-        from server.settings.invalid_values import install_command  # noqa: PLC0415 - needed only if jinja2 is missing
+        from tools.machine.installation import install_command  # noqa: PLC0415 - needed only if jinja2 is missing
 
         return f"the `dashboard` extra is not installed. Run: {install_command('dashboard')}"
     return None
@@ -515,6 +515,7 @@ def _starts_itself(inputs: SettingsInputs, workspace_paths: Set[str], entry: Ups
         if option in ("--config", "--settings", "--workspace"):
             value = value if equals else next(words, "")
             if option == "--config":
+                value = os.path.expanduser(value) if value.startswith("~/") else value
                 files.append(real_path(os.path.join(entry.cwd or inputs.working_folder or "", value)))
             elif option == "--settings":
                 cli = value

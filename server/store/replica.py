@@ -76,7 +76,7 @@ def read_replica(settings: StoreSettings, password: str, state_keys: Sequence[st
 
             store = ValkeyStore(settings.url, password)
         except ImportError:
-            from server.settings.invalid_values import install_command  # noqa: PLC0415 - needed only if valkey is missing
+            from tools.machine.installation import install_command  # noqa: PLC0415 - needed only if valkey is missing
 
             hint = f"Run: {install_command('valkey')}"
             raise SettingsError(

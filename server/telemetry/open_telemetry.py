@@ -37,9 +37,9 @@ from starlette.requests import Request
 from server import VERSION
 from server.protocol.json_rpc import Json, as_mapping
 from server.protocol.request_table import RequestContext
-from server.settings.invalid_values import install_command
 from server.telemetry.metrics import BUCKETS, MAX_CODES, MAX_NAMES, Names, Operation, UpstreamInfo
 from tools.contract.display import visible_line
+from tools.machine.installation import install_command
 from tools.machine.threads import THREADS
 
 logger = logging.getLogger(__name__)

@@ -15,13 +15,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from hashlib import sha256
 
-from server.clients.client_request import Principal
+from server.clients.client_request import VARIABLE_NAME, Principal
 from server.settings import SettingsError, TokenSource
 from server.settings.server_models import PrincipalSettings, StateKey, StorePassword
 from tools.permissions.permission_policy import ALL_RIGHTS, Rights
 
 VARIABLE = "CORETOOLS_MCP_TOKEN"  # the environment variable that contains the token, if the settings name no tokens
-VARIABLE_NAME = "environment"  # the name of the token in that variable
 LEAST_CHARACTERS = 20  # minimum length of a token; 20 random letters and digits have 119 bits of entropy
 LEAST_KEY_CHARACTERS = 32  # minimum length of a key
 _TOKEN = re.compile(r"[A-Za-z0-9\-._~+/]+=*")  # the characters of a bearer token (RFC 6750, 2.1)

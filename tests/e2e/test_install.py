@@ -26,6 +26,7 @@ from server.console.known_clients import client_configs
 from server.console.user_files import read_file
 from tests.fork_server import forked
 from tests.harness import PEERS, command_line, stdio_upstream
+from tests.interaction.relay.clients import scripted_entry
 from tests.terminals import answer_at_terminal, at_terminal, run_alone
 from tests.variants import one_in
 
@@ -121,6 +122,21 @@ def test_the_entry_is_started_with_the_variables_that_its_client_passes_on(home:
     entry = tomllib.loads((home / ".codex/config.toml").read_text())["mcp_servers"]["core"]
     assert entry["env_vars"] == ["TAVILY_API_KEY", "NEEDED"]
     assert "hunter2" not in (home / ".codex/config.toml").read_text()
+
+
+@pytest.mark.requirement("install.works")
+@pytest.mark.parametrize(
+    ("client", "count"), [("claude-code", 50), ("codex", 50), ("qwen", 50), ("opencode", 3), ("gemini", 3)]
+)
+def test_the_entry_is_tried_with_the_tools_that_its_client_would_get(
+    client: str, count: int, home: Path, root: Path
+) -> None:
+    tools = [{"name": f"do{n}", "description": "x" * 900, "inputSchema": {"type": "object"}} for n in range(50)]
+    shop = scripted_entry("shop", "handshake", entry={}, answers={"tools/list": {"tools": tools}})
+    settings = {"mcpServers": {"shop": shop}, "proxy": {"firstListWait": 30_000}}
+    write(settings_of(home), json.dumps(settings))
+    result = run_alone(home, "install", client, "--profile", "none", "--yes", "--workspace", str(root))
+    assert f"the server has {count} tools." in result.stdout, result.stderr
 
 
 @pytest.mark.requirement("install.works")

@@ -128,6 +128,18 @@ async def test_servers_are_named_by_their_workspaces_even_without_a_client(runti
                 assert nowhere.returncode == (1 if command == "status" else 2)
                 assert f"no server works in {runtime.resolve()}. To select one:\n" in nowhere.stderr
                 assert f"--workspace {second}" in nowhere.stderr
+            async with served(runtime, second):
+                await until(lambda: len(sockets(runtime)) == 3)
+                same_folder = await ask(runtime, "dashboard", "--workspace", str(second))
+                assert same_folder.returncode == 2
+                assert (
+                    len(
+                        re.findall(
+                            rf"\n  --pid \d+ \(works in {second}, for a-client-with-a-dialog 1\)", same_folder.stderr
+                        )
+                    )
+                    == 2
+                ), same_folder.stderr
 
 
 @pytest.mark.requirement("cli.logs")

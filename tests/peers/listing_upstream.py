@@ -13,6 +13,7 @@ The argument is the orders, as JSON. Besides `name` and the lists, they may have
 - `deafens`: the method after which the server reads nothing more.
 - `live`: before each answer, read the file of orders again; do not announce changes; refuse unlisted tools with an
   error result, or with an error of this code if `live` is a number.
+- `announces`: after each call, read the file of orders again, and announce changed tools.
 - `modern`: speak `2026-07-28`.
 """
 
@@ -99,6 +100,9 @@ def main(orders: dict[str, Any]) -> None:
             say({"id": message["id"], "error": {"code": -32601, "message": "unknown"}})
         else:
             say({"id": message["id"], "result": result})
+        if method == "tools/call" and "announces" in orders:
+            orders |= json.loads(Path(orders["orders"]).read_text(encoding="utf-8"))
+            say({"method": "notifications/tools/list_changed"})
 
 
 if __name__ == "__main__":

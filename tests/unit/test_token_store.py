@@ -17,12 +17,12 @@ from typing import Literal
 import keyring.core
 import pytest
 
-from server.settings.invalid_values import install_command
 from server.upstreams.login.login_storage import FOLDER, SERVICE, StoredLogin, TokenStore, TokenStoreError, key_of
 from tests.peers import file_keyring
 from tests.processes import in_another_process
 from tools.files.change.writer import Disk, rename_in
 from tools.files.path_opener import Folder
+from tools.machine.installation import install_command
 
 SECRETS = ("access-7f3", "refresh-9c1", "client-5d8", "registration-2b4")
 OPEN_PARTS = {"token_type": "Bearer", "scope": "read", "expires_in": 60}

@@ -8,9 +8,10 @@ from pathlib import Path
 
 import pytest
 
+from server.clients.client_request import VARIABLE_NAME
 from server.settings import SettingsError, TokenSource
 from server.settings.server_models import PrincipalSettings
-from server.transports.configured_secrets import VARIABLE, VARIABLE_NAME, read_tokens, rights_for
+from server.transports.configured_secrets import VARIABLE, read_tokens, rights_for
 from tools.permissions.permission_policy import ALL_RIGHTS
 
 FIRST, SECOND = "first-token-" + "a" * 20, "second-token-" + "b" * 20

@@ -103,7 +103,10 @@ class AskUserQuestionTool(BuiltinTool[AskUserQuestionParams]):
     params_model = AskUserQuestionParams
 
     def normalise(self, arguments: dict[str, Any]) -> dict[str, Any]:
-        """Accept a single question outside a list, and `multi_select`. Without options, the default type is text."""
+        """Accept a single question outside a list, `multi_select`, and options that are only labels.
+
+        Without options, the default type is text.
+        """
         questions = coerce(arguments.get("questions"), {"type": "array"})
         question_list: list[Any] = cast("list[Any]", questions) if isinstance(questions, list) else [questions]
         if "questions" not in arguments or len(question_list) > MAX_QUESTIONS:
@@ -115,8 +118,12 @@ class AskUserQuestionTool(BuiltinTool[AskUserQuestionParams]):
             fields = {name: value for name, value in cast("dict[str, Any]", question).items() if value is not None}
             if "multi_select" in fields:
                 fields.setdefault("multiSelect", fields.pop("multi_select"))
-            if not fields.get("options"):
+            options = coerce(fields.get("options"), {"type": "array"})
+            if not options:
                 fields.setdefault("type", "text")
+            elif isinstance(options, list) and len(cast("list[Any]", options)) <= MAX_QUESTIONS:
+                forms = [coerce(option, {"type": "object"}) for option in cast("list[Any]", options)]
+                fields["options"] = [{"label": form} if isinstance(form, str) else form for form in forms]
             question_list[number] = fields
         return arguments
 

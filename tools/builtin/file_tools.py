@@ -157,8 +157,8 @@ SHA256_PATTERN = r"^[0-9a-fA-F]{64}$"
 # Maximum size, in bytes, of the old and new content kept in memory while the user decides. A larger change is planned
 # again once the user has answered.
 MAX_PLAN_BYTES = 4_000_000
-# Keys in a call's memo for the file's location and the planned change
-_LOCATION, _PLAN = "location", "plan"
+# Keys in a call's memo: the file's location, the planned change, and the state in which the call changes nothing
+_LOCATION, _PLAN, _UNCHANGED = "location", "plan", "unchanged"
 
 _APPEND = "To append, use edit with the last line as old_string, and that line plus the new text as new_string."
 CREATE_ONLY = "To create a file but never replace one, use edit with an empty old_string."
@@ -249,14 +249,20 @@ class ChangingTool(BuiltinTool[ChangeParamsT], Generic[ChangeParamsT]):
         context.memo[_LOCATION] = (params, location)
         return (located_subject(location, Access.WRITE),)
 
-    async def should_confirm_execute(self, params: ChangeParamsT, context: ToolContext) -> ConfirmationDetails:
-        """Show the change as a diff against the current content. An impossible change raises an error instead."""
+    async def should_confirm_execute(self, params: ChangeParamsT, context: ToolContext) -> ConfirmationDetails | None:
+        """Show the change as a diff against the current content. An impossible change raises an error instead.
+
+        A call that changes nothing needs no question.
+        """
         proposed_text: str = getattr(params, self.text_parameter)
 
-        def preview() -> EditConfirmation:
+        def preview() -> EditConfirmation | None:
             change = self.plan(params, self._target(params, context), proposed_text, is_users=False)
             if len(change.data) + len(change.snapshot.data or b"") <= MAX_PLAN_BYTES:
                 context.memo[_PLAN] = (params, change)
+            if not change.changes_file:
+                context.memo[_UNCHANGED] = (params, change.state)
+                return None
             return change.confirmation(proposed_text)
 
         return await run_blocking(context.signal, preview)
@@ -266,6 +272,7 @@ class ChangingTool(BuiltinTool[ChangeParamsT], Generic[ChangeParamsT]):
         from tools.files.change.file_change import make_change  # noqa: PLC0415 - loaded on first use
 
         planned_change: FileChange | None = context.kept(_PLAN, params)
+        unchanged_state: str | None = context.kept(_UNCHANGED, params)
 
         def make() -> ToolResult:
             target = self._target(params, context)
@@ -275,7 +282,7 @@ class ChangingTool(BuiltinTool[ChangeParamsT], Generic[ChangeParamsT]):
                 getattr(params, self.text_parameter),
                 planned=planned_change,
                 answer=context.answer,
-                confirmed_state=context.confirmed.state if context.confirmed is not None else None,
+                confirmed_state=context.confirmed.state if context.confirmed is not None else unchanged_state,
             )
 
         location: Location | None = context.memo.get(_LOCATION, (None, None))[1]

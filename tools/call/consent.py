@@ -64,6 +64,18 @@ class Judgement:
     state: str = ""  # the `state` of the details that the tool returned
     is_granted: bool = False  # whether a rule or the mode allows the call, regardless of the tool's own question
 
+    @property
+    def must_be_shown(self) -> bool:
+        """True if the client's own dialog cannot answer the question.
+
+        A client need not ask before it runs a tool that is published as read-only. A client's own dialog therefore
+        counts as consent only for other tools. Questions that an operator's rule demands, and those about a finished
+        plan, a changed tool or a guarded file (this server's own settings, trust record, lock file, audit log or stored
+        data), must be shown.
+        """
+        is_of_operator = self.permission.is_explicit or self.permission.is_guarded
+        return self.tool.behaviour.read_only or is_of_operator or isinstance(self.details, ApprovalConfirmation)
+
 
 class GrantScope(StrEnum):
     """How far an answer applies."""
@@ -211,7 +223,7 @@ def question_of(judgement: Judgement, arguments: Mapping[str, Any], description:
     fingerprint = hashlib.sha256(canonical.encode("utf-8", "surrogatepass")).hexdigest()
     # A question from the model needs no reason, because it does not ask for consent.
     reason = "" if isinstance(details, AskUserConfirmation) else judgement.permission.reason
-    return Question(description, details, fingerprint, judgement.choices, reason)
+    return Question(description, details, fingerprint, judgement.choices, reason, judgement.must_be_shown)
 
 
 async def require_consent(
@@ -222,13 +234,7 @@ async def require_consent(
     # If the question is from the model, the tool itself reports the answer or its absence.
     if not isinstance(judgement.details, AskUserConfirmation):
         if isinstance(answer, Unavailable):
-            # A client need not ask before it runs a tool that is published as read-only. A client's own dialog
-            # therefore counts as consent only for other tools. Questions that an operator's rule demands, and those
-            # about a finished plan, a changed tool or a guarded file (this server's own settings, trust record, lock
-            # file, audit log or stored data), must be shown.
-            is_of_operator = permission.is_explicit or permission.is_guarded
-            has_to_be_seen = is_of_operator or isinstance(judgement.details, ApprovalConfirmation)
-            if not answer.client_decides or tool.behaviour.read_only or has_to_be_seen:
+            if not answer.client_decides or judgement.must_be_shown:
                 is_particular = permission.is_explicit or permission.no_rule_allows or bool(permission.parts)
                 problem = "The user could not be asked for consent, so nothing was done."
                 cause = f"The question was needed because {permission.reason}." if is_particular else ""

@@ -85,15 +85,21 @@ class ToolRunner:
     shared_grants: GrantStore | None = None  # grants from other processes, if there are any
 
     async def run(
-        self, call: FunctionCall, context: ToolContext, confirmer: Confirmer, *, has_answer: bool = False
+        self,
+        call: FunctionCall,
+        context: ToolContext,
+        confirmer: Confirmer,
+        *,
+        has_answer: bool = False,
+        tool: BaseTool[Any] | None = None,
     ) -> ToolResult | Question:
         """Return the result of one call, even of a failed one, or a question for the client.
 
         Once the question is answered, run the same call again with the answer and with `has_answer`. Grants from other
-        processes are then not looked up again. Raises a `ToolNotRegisteredError`, which is a protocol error, if no tool
-        has the name; all other failures are results.
+        processes are then not looked up again. `tool` is used instead of the registered tool. Raises a
+        `ToolNotRegisteredError`, which is a protocol error, if no tool has the name; all other failures are results.
         """
-        tool = self.registry.get_tool(call.name)
+        tool = tool or self.registry.get_tool(call.name)
         arguments, notes = call.arguments, ""
         try:
             judgement = await self.judge(tool, arguments, context)

@@ -175,6 +175,7 @@ class Question:
     fingerprint: str  # a digest that binds the answer to exactly this action and this state
     choices: tuple[Choice, ...] = (ONCE, DENY)  # the answers on offer, in order; no other answer is accepted
     reason: str = ""  # why the question is asked, as a clause
+    must_be_shown: bool = False  # whether the client's own dialog cannot answer it
 
     def choice(self, decision: Decision) -> Choice | None:
         """Return the choice with this decision, if it is offered."""

@@ -78,8 +78,8 @@ def without_gaps(text: str) -> str:
 
 def _length_of_gap(match: re.Match[str]) -> str:
     gap = match.group()
-    if (line_breaks := gap.count("\n")) > 1:
-        return f" <{line_breaks} line breaks> "
+    if line_breaks := gap.count("\n"):
+        return f" <{line_breaks} line break{'s' if line_breaks > 1 else ''}> "
     return f" <{len(gap)} {'spaces' if gap.strip(chr(9)) else 'tabs'}> "
 
 

@@ -110,14 +110,15 @@ class ExecutionDeniedError(ToolError):
 
 
 class PathNotInWorkspaceError(ToolError):
-    """The path, with symlinks resolved, is outside every workspace folder. `detail` is an extra sentence."""
+    """The path is outside every workspace folder; with `by_link`, through a symlink. `detail` is an extra sentence."""
 
-    def __init__(self, path: str, roots: tuple[str, ...], detail: str = "") -> None:
+    def __init__(self, path: str, roots: tuple[str, ...], detail: str = "", *, by_link: bool = False) -> None:
+        resolved = ", with symlinks resolved," if by_link else ""
         folders = "', '".join(map(shown_whole_path, roots[:5]))
         super().__init__(
             ToolErrorType.PATH_NOT_IN_WORKSPACE,
-            f"Path '{shown_path(path)}', with symlinks resolved, is outside the workspace. {detail}{detail and ' '}Use "
-            f"a path inside '{folders}'; the operator can add folders with --workspace.",
+            f"Path '{shown_path(path)}'{resolved} is outside the workspace. {detail}{detail and ' '}Use a "
+            f"path inside '{folders}'; the operator can add folders with --workspace.",
         )
 
 

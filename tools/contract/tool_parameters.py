@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from itertools import islice
 from typing import Any, NamedTuple, TypeVar, cast
 
@@ -175,19 +175,37 @@ def bind(tool: str, model: type[ModelT], schema: Schema, arguments: Mapping[str,
         return model.model_validate(coerced)
     except ValidationError as error:
         problems: list[str] = []
-        for item in error.errors(include_url=False, include_context=False)[:5]:
-            path = ".".join(brief(str(step)) for step in item["loc"])
+        items = error.errors(include_url=False, include_context=False)[:5]
+        for item in items:
+            path = _dotted(item["loc"])
             if item["type"] == "missing":
-                problems.append(f"'{path}' is required.")
+                values = ", ".join(map(str, _schema_at(schema, item["loc"]).get("enum", ())))
+                problems.append(f"'{path}' is required{values and f' ({values})'}.")
             else:
                 value = repr(_sample(item["input"]))
                 display_value = value if len(value) <= MAX_SHOWN_VALUE else value[:MAX_SHOWN_VALUE] + "..."
-                reason = item["msg"].removeprefix("Value error, ").rstrip(".")
+                is_no_object = item["type"] in ("model_type", "model_attributes_type")
+                reason = "must be an object" if is_no_object else item["msg"].removeprefix("Value error, ").rstrip(".")
                 problems.append(f"'{path}': {reason}, got {display_value}.")
-        problems.append(accepted_in(schema))
+        place = items[0]["loc"]
+        while place and "properties" not in _schema_at(schema, place):
+            place = place[:-1]
+        accepted = accepted_in(_schema_at(schema, place))
+        problems.append(accepted.replace(":", f" in '{_dotted(place)}':", 1) if place else accepted)
         if unknown := [name for name in arguments if name not in properties]:
             problems.append(f"Unknown: {', '.join(map(brief, unknown[:MAX_SHOWN_UNKNOWN]))}.")
         raise InvalidToolParamsError(tool, " ".join(problems)) from None
+
+
+def _dotted(place: Sequence[int | str]) -> str:
+    return ".".join(brief(str(step)) for step in place)
+
+
+def _schema_at(schema: Schema, place: Sequence[int | str]) -> Schema:
+    """Return the schema of a nested value; empty if it is unknown."""
+    for step in place:
+        schema = schema.get("items", {}) if isinstance(step, int) else schema.get("properties", {}).get(step, {})
+    return schema
 
 
 def accepted_in(schema: Schema) -> str:

@@ -193,7 +193,8 @@ class Workspace:
                 with suppress(PathNotInWorkspaceError):
                     return replace(self.locate(unquoted_path, within=within, by_look=by_look), raw_path=raw_path)
             is_below_tmp = bool(self._no_scratch) and contains(SCRATCH_NAME, os.path.normpath(literal))
-            raise PathNotInWorkspaceError(raw_path, self.roots, self._no_scratch if is_below_tmp else "")
+            detail = self._no_scratch if is_below_tmp else ""
+            raise PathNotInWorkspaceError(raw_path, self.roots, detail, by_link=is_inside_literally)
         if root in self._roots_without_case:
             real = _with_actual_case(real, root)
             root = self._root_of(real, raw_path)
@@ -380,7 +381,7 @@ class Workspace:
     def _root_of(self, real: str, raw_path: str) -> str:
         root = self._root_above(real)
         if not root:
-            raise PathNotInWorkspaceError(raw_path, self.roots)
+            raise PathNotInWorkspaceError(raw_path, self.roots, by_link=True)
         return root
 
     def stat(self, location: Location) -> os.stat_result | None:

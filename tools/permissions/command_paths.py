@@ -96,7 +96,9 @@ class CommandPaths:
                 is_new = command.program == "git" and at >= first_new and ":" not in (word or "")
                 named_paths += (
                     NamedPath(*paths, word or "", changes and at > 0, is_program=at == 0, is_new_work_tree=is_new)
-                    for paths in self._paths(pieces, command.folder, is_cd=command.program in ("cd", "pushd"))
+                    for paths in self._paths(
+                        pieces, command.folder, is_cd=self._text.is_literal and command.program in ("cd", "pushd")
+                    )
                 )
             remotes = ((path, self._paths([path], "")) for path in self.local_remotes(command))
             is_push = words[1:2] == ("push",)

@@ -220,6 +220,11 @@ class _CommandPolicy:
         for named_path in self._paths.named_paths:
             for rule in self._rules_about(self._rules.deny, named_path):
                 return self._permission(Verdict.DENY, f"{rule}: it names {named_path.word}", setting=rule.source)
+        if self._paths.are_too_many and not self._has_bubblewrap:  # only the words show what is read and written
+            for rule in self._rules.deny:
+                if rule.governs(Access.READ) or rule.governs(Access.WRITE):
+                    reason = f"{rule}: the command may name more paths than can be judged"
+                    return self._permission(Verdict.DENY, reason, setting=rule.source, way_out="Name fewer paths.")
         if self._text.doubt and (error := syntax_error(self._request.command.command)):
             return self._permission(Verdict.DENY, f"bash cannot run it: {error}", way_out="Correct the command.")
         return None

@@ -485,7 +485,9 @@ class _Reader:
             target = program_words[1] if len(program_words) == 2 else None
             # CDPATH, HOME and options can change where `cd` goes.
             last = children[-1]
-            is_home = last is not None and _source(last)[0] == "~" and b"HOME" not in self._source  # not in quotes
+            is_home = (
+                last is not None and _source(last)[:2] in ("~", "~/") and b"HOME" not in self._source
+            )  # not in quotes
             if b"CDPATH" in self._source or (target and target[0] in ("-+" if is_home else "~-+")):
                 target = None
             self._change_folder(target, is_certain=node.id in self._certain_ids and program_words == words)

@@ -24,7 +24,7 @@ from tools.contract.tool_results import FileDataPart, InlineDataPart, Part
 from tools.files.child_process import ChildFailedError, DocumentWorker, unnamed_file
 from tools.files.path_opener import OpenedFile
 from tools.files.read.media_files import MAX_INLINE_BYTES, TEXT_KINDS, FileKind, FileType, detect
-from tools.files.read.pdf import ALL_PAGES, INSTALL, extract, is_installed
+from tools.files.read.pdf import ALL_PAGES, extract, is_installed
 from tools.files.text_encodings import SNIFFED_BYTES, guess, marked_encoding
 from tools.web.address_guard import UrlError, parse_url
 from tools.web.http_exchange import REDIRECTS, WebResponse
@@ -287,7 +287,9 @@ def _convert(response: WebResponse, page_format: Format, media: MediaHandling, s
     if file_type.kind is not FileKind.PDF:
         return _media(page, file_type, media)
     if not is_installed():
-        note = f"To see the text of PDF files, install the server's 'pdf' extra: {INSTALL}"
+        from tools.machine.installation import install_command  # noqa: PLC0415 - needed only without the extra
+
+        note = f"To see the text of PDF files, install the server's 'pdf' extra: {install_command('pdf')}"
         return _media(page, file_type, media, note)
     try:
         with tempfile.TemporaryFile() as file:

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from server.protocol.json_rpc import Json, as_list, as_mapping
+from server.settings.load import why_no_dashboard
 from server.settings.settings_files import LOCK_NAME
 from server.upstreams.catalog.lock_file import COMMAND, Difference, Lock, hash_of
 from server.upstreams.catalog.upstream_tool import Arguments, DiscoveredMCPTool, UpstreamCall
@@ -117,13 +118,15 @@ class BlockedMCPTool(DiscoveredMCPTool):
         del params, context
         if self.block.lock_problem:
             raise ToolError(ToolErrorType.UPSTREAM_UNAVAILABLE, self.block.lock_problem)
-        command = f"{COMMAND} --approve {shlex.quote(self.name)}{self._options}"
-        ways = "on the dashboard (`coretools-mcp dashboard`), but nowhere else."
-        ways = f"with `{command}` in a terminal, or {ways}" if self._options is not None else ways
+        ways: list[str] = []
+        if self._options is not None:
+            ways.append(f"with `{COMMAND} --approve {shlex.quote(self.name)}{self._options}` in a terminal")
+        if why_no_dashboard() is None:
+            ways.append("on the dashboard (`coretools-mcp dashboard`)")
         return ApprovalConfirmation(
             title=f"Approve a tool of the MCP server {self.alias}",
             prompt=self.words,
-            way_out=f"The user can approve it {ways}",
+            way_out=f"The user can approve it {', or '.join(ways)}." if ways else "",
         )
 
     @property

@@ -30,6 +30,7 @@ from server.upstreams.catalog.published_names import (
 )
 from server.upstreams.catalog.upstream_tool import (
     MAX_LOGGED_NAMES,
+    MAX_REMEMBERED,
     Arguments,
     Definition,
     DiscoveredMCPTool,
@@ -96,6 +97,7 @@ class ToolCatalog:
         self._logged_standings: dict[str, dict[str, str]] = {}
         self.vanished: dict[str, frozenset[str]] = {}
         """Maps each alias to the names from the last run that are missing from the first list of this run."""
+        self._logged_versions = set[str]()
         self._history = ToolHistory()
         self._prepared: dict[str, dict[str, _PreparedTool]] = {}
         self._tools: dict[Origin, DiscoveredMCPTool] = {}
@@ -237,6 +239,41 @@ class ToolCatalog:
             logger.warning("%s", visible_line(message), extra={"upstream": alias})
         return blocks
 
+    def as_listed_to(self, tool: DiscoveredMCPTool, definition: Definition) -> DiscoveredMCPTool:
+        """Return a tool as a client's own session lists it, so that a call to it is judged by that definition."""
+        alias, name, listing = tool.alias, tool.upstream_name, self._listings.get(tool.alias)
+        listed_definition = None if listing is None else listing.definitions.get(name)
+        if listing is None or listed_definition is None or listed_definition == definition:
+            return tool
+        version = self._prepared_of(alias, definition)
+        message = f"upstream {alias}: a client's own connection lists another version of the tool '{name}'"
+        if message not in self._logged_versions and len(self._logged_versions) < MAX_REMEMBERED:
+            self._logged_versions.add(message)
+            logger.warning("%s", visible_line(message), extra={"upstream": alias})
+        if (block := version.block) is not None:
+
+            def is_current(*_: str) -> bool:
+                current_block = self._prepared_of(alias, definition).block
+                return current_block is not None and current_block.version == block.version
+
+            options = self.command_options if self.approves_in_file else None
+            return BlockedMCPTool(alias, tool.name, block, tool.bare_name, self._approve, is_current, options)
+        is_approved = self.lock is not None and not any(change.field in WATCHED for change in version.differences)
+        record = self._history.record(alias, name).of_version(
+            version.digest, listed_definition, is_approved=is_approved
+        )
+        return DiscoveredMCPTool(
+            alias,
+            tool.name,
+            definition,
+            trusted=self._entries[alias].trust,
+            call=listing.call,
+            bare_name=tool.bare_name,
+            record=record,
+            reach=self._reach_digests[alias],
+            visible_definition=version.visible_definition,
+        )
+
     def standing(self, alias: str, name: str) -> str:
         """Return the lock status of a tool for people; empty without a lock file."""
         tool = self._prepared.get(alias, {}).get(name)
@@ -286,8 +323,8 @@ class ToolCatalog:
         await self.approve(tool)
         # An error, because clients check other results against the tool's output schema.
         message = (
-            f"The user has approved the current version of {tool.name}; it was not called. List the tools again to "
-            "see its description and arguments, then call it with the arguments that it needs."
+            f"The user has approved the current version of {tool.name}; it was not called. List the tools again, or "
+            "use describe_tool if you have it, to see its description. Then call it with the arguments that it needs."
         )
         raise ToolError(ToolErrorType.TOOL_NOT_CALLED, message)
 

@@ -19,7 +19,7 @@ from dataclasses import dataclass, field
 from os.path import commonprefix
 from typing import Any, Literal, cast
 
-from server.protocol.json_rpc import Json, as_mapping
+from server.protocol.json_rpc import Json, as_list, as_mapping
 from server.settings.settings_files import LOCK_NAME
 from server.upstreams.catalog.lock_file import WATCHED
 from server.upstreams.catalog.published_names import full_name, is_changed, rule_name
@@ -29,9 +29,11 @@ from tools.call.base_tool import BaseTool, Behaviour, ToolContext
 from tools.contract.confirmation import ConfirmationDetails, McpConfirmation
 from tools.contract.display import visible, visible_line
 from tools.contract.permission_subjects import ToolKind
+from tools.contract.tool_errors import InvalidToolParamsError
 from tools.contract.tool_results import ToolResult
 from tools.machine.unlocked_cached_property import cached_property
 from tools.permissions.tool_names import BETWEEN, names_of_server, names_of_upstream_tool
+from tools.text.file_names import brief
 
 logger = logging.getLogger(__name__)
 
@@ -57,6 +59,12 @@ class ToolRecord:
     first_texts: Mapping[str, str] | None = None
     # Pairs of a client's key and a digest that the person behind that client agreed to
     consents: set[tuple[str, str]] = field(default_factory=set[tuple[str, str]])
+
+    def of_version(self, digest: str, listed_definition: Mapping[str, Any], *, is_approved: bool) -> ToolRecord:
+        """Return the record of the version that a client's own session lists, with the same consents."""
+        texts = _watched_texts(listed_definition) if self.current_digest == self.first_digest else self.first_texts
+        first_digest = digest if is_approved else self.first_digest
+        return ToolRecord(first_digest, digest, first_texts=texts, consents=self.consents)
 
 
 class ToolHistory:
@@ -173,6 +181,7 @@ CLAIMED_KEY = "coretools-mcp/claimedAnnotations"
 """The `_meta` key under which an untrusted upstream's own annotations are published."""
 
 MAX_CHANGED_CHARS = 4_000  # how much of each version of a changed field a question shows
+MAX_NAMED_ARGUMENTS = 20  # how many arguments a refusal names
 DIFFERENCE_CONTEXT_CHARS = 100  # how much of a longer version the question shows before its first difference
 _HEADER_NAME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]{1,200}")
 """A token (RFC 9110, 5.6.2); the length limit is this server's own."""
@@ -373,6 +382,7 @@ class DiscoveredMCPTool(BaseTool[Arguments]):
         is_asked_again = self.why_asked_again(context.client.key) != ""
         if self._trusted and not is_asked_again:
             return None
+        self._refuse_incomplete(params)
         return McpConfirmation(
             title=f"Confirm a call to the MCP server {self.alias}",
             server_name=self.alias,
@@ -380,6 +390,16 @@ class DiscoveredMCPTool(BaseTool[Arguments]):
             arguments=params,
             changes=self._changes if is_asked_again else "",
         )
+
+    def _refuse_incomplete(self, params: Arguments) -> None:
+        """Refuse a call without a required argument: the upstream would refuse it after a person had agreed to it."""
+        schema = as_mapping(self.definition.get("inputSchema"))
+        required = [name for name in as_list(schema.get("required")) if isinstance(name, str)]
+        missing = [f"'{brief(name)}' is required." for name in required if name not in params]
+        if missing:
+            accepted = ", ".join(map(brief, [*as_mapping(schema.get("properties"))][:MAX_NAMED_ARGUMENTS]))
+            problem = visible_line(" ".join([*missing[:MAX_NAMED_ARGUMENTS], f"Accepted: {accepted or 'anything'}."]))
+            raise InvalidToolParamsError(self.name, problem)
 
     async def execute(self, params: Arguments, context: ToolContext) -> ToolResult:
         return await self._relay_call(self, params, context)

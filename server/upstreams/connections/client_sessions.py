@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING, ClassVar
@@ -18,7 +19,10 @@ import anyio
 from anyio.abc import TaskGroup
 
 from server.clients.client_request import Exchange
+from server.protocol.json_rpc import Json
 from server.upstreams.connections.connection import (
+    LONGEST_SETTLE_SECONDS,
+    SETTLE_SECONDS,
     Audience,
     LoginNeededError,
     SessionKey,
@@ -26,9 +30,11 @@ from server.upstreams.connections.connection import (
     UpstreamState,
     failure_of,
 )
+from server.upstreams.session.list_reader import TOOLS, IsThisServerError, Offer, read_list
 from server.upstreams.session.protocol_era import EraChoice
 from server.upstreams.session.upstream_questions import SessionOptions
-from server.upstreams.session.upstream_session import UpstreamSession, open_session
+from server.upstreams.session.upstream_session import ChangeStream, UpstreamSession, open_session
+from server.upstreams.wire.json_rpc_channel import ConnectionLostError, RelayError, UpstreamError
 from server.upstreams.wire.upstream_transports import Transport, transports_to
 from tools.contract.tool_errors import ToolError, ToolErrorType
 
@@ -46,6 +52,10 @@ class _SessionSlot:
     problem: str = ""
     wants_login: bool = False
     last_used: float = 0.0
+    reading: anyio.Lock = field(default_factory=anyio.Lock)  # held while the tools of the session are read
+    tools: Mapping[str, Json] = field(default_factory=dict[str, Json])  # by name; shares objects with the common list
+    tools_changed: anyio.Event = field(default_factory=anyio.Event)  # set when the session announces other tools
+    tools_basis: tuple[int, list[Json]] | None = None  # the session's changes and the common list when they were read
 
 
 @dataclass(eq=False, repr=False, slots=True)
@@ -84,6 +94,9 @@ class ClientSessions:
             if listing_session is None:
                 raise upstream.unavailable()
             if is_shared:
+                # It may keep state of clients that nobody can tell apart.
+                wanted_until = anyio.current_time() + self.idle_seconds
+                listing_session.wanted_until = max(listing_session.wanted_until, wanted_until)
                 return listing_session
             entry, transport = upstream.entry, upstream.transport
             uses_handshake = entry.protocol == "auto" and not exchange.is_modern and self._may_use_handshake
@@ -110,6 +123,71 @@ class ClientSessions:
                 "Try the call again later, or continue without it.",
             )
         return slot.session
+
+    async def tools_of(self, exchange: Exchange, session: UpstreamSession) -> Mapping[str, Json]:
+        """Return the tools that a client's own session lists, by name; empty for the listing session.
+
+        They are read before the first call, and again once the session or the common list has changed. Raises
+        `ToolError` if the upstream does not list them, and otherwise a `RelayError`.
+        """
+        slot = self._slots.get(key_of(exchange))
+        if slot is not None and slot.session is session:
+            is_current = slot.tools_basis == (session.tool_changes, self.upstream.offer.items(TOOLS))
+            return slot.tools if is_current else await self._read_tools(slot, session)
+        if session is not self.upstream.session:
+            raise ConnectionLostError  # nobody knows what a session lists that is just being closed
+        return {}
+
+    async def _read_tools(self, slot: _SessionSlot, session: UpstreamSession) -> Mapping[str, Json]:
+        upstream = self.upstream
+        async with slot.reading:
+            basis = session.tool_changes, upstream.offer.items(TOOLS)
+            if slot.tools_basis == basis:
+                return slot.tools
+            common = upstream.offer
+            offer = Offer({}, dict(common.digests), dict(common.omissions), set(common.truncated))
+            try:
+                with anyio.fail_after(upstream.entry.list_timeout / 1000):
+                    items = await read_list(session, TOOLS, offer)
+            except (UpstreamError, IsThisServerError, TimeoutError) as error:
+                if isinstance(error, UpstreamError) and not session.era.announces("tools"):
+                    return {}
+                raise ToolError(
+                    ToolErrorType.UPSTREAM_UNAVAILABLE,
+                    f"The server {upstream.alias} did not list its tools on this client's own connection, so the call "
+                    "was not sent. Try the call again later, or continue without it.",
+                ) from None
+            listed = {item["name"]: item for item in common.items(TOOLS)}
+            is_other_era = session.era.is_modern != (upstream.era is not None and upstream.era.is_modern)
+            tools = {item["name"]: item for item in items}
+            for name in tools.keys() & listed.keys():
+                if _is_same(tools[name], listed[name], is_other_era=is_other_era):
+                    tools[name] = listed[name]
+            is_announced = slot.tools_basis is not None and slot.tools_basis[0] != basis[0]
+            slot.tools, slot.tools_basis = tools, basis
+            if tools.keys() != listed.keys() or any(tools[name] is not listed[name] for name in tools):
+                self._renew_common_list(session, is_announced=is_announced)
+            return tools
+
+    def _renew_common_list(self, session: UpstreamSession, *, is_announced: bool) -> None:
+        """Have the listing process replaced, unless it is in use, if a newer process of the program lists other tools.
+
+        `is_announced` means that the process of this session has just announced its tools.
+        """
+        listing_session, transport = self.upstream.live_session, self.upstream.transport
+        if listing_session is None or transport is None or transport.name != "stdio":
+            return
+        if (is_announced or session.serial > listing_session.serial) and self._is_unused(listing_session):
+            self.upstream.renew(is_announced=is_announced)
+
+    async def _follow_changes(self, slot: _SessionSlot, session: UpstreamSession) -> None:
+        while True:
+            await slot.tools_changed.wait()
+            await anyio.sleep(SETTLE_SECONDS)
+            slot.tools_changed = anyio.Event()
+            with suppress(ToolError, RelayError):  # the next call reports the error
+                await self._read_tools(slot, session)
+            await anyio.sleep(LONGEST_SETTLE_SECONDS)  # a server may announce changes all the time
 
     def find_open(self, serial: int) -> UpstreamSession | None:
         """Return the session with this serial number and mark it as in use; `None` if it is closed."""
@@ -140,7 +218,7 @@ class ClientSessions:
             era_choice,
             exchange.capabilities,
             self.audience.question_seconds,
-            upstream.list_changed,
+            partial(self._list_changed, slot),
             partial(upstream.resource_updated, session_key=key),  # updates go only to this client
             client=exchange.outside_request(),
             observer=observer_of and observer_of(upstream.alias, entry),
@@ -151,6 +229,12 @@ class ClientSessions:
         )
         exchange.at_end(slot.closing.set)
         return slot
+
+    def _list_changed(self, slot: _SessionSlot, kind: str, is_announced: bool) -> None:
+        if is_announced:
+            self.upstream.list_changed(kind, True)
+            if kind == TOOLS.capability:
+                slot.tools_changed.set()
 
     def _make_room(self, client_key: str, share: int) -> bool:
         """Close the most dispensable session to make room for this client. Returns whether a session was closed.
@@ -230,6 +314,9 @@ class ClientSessions:
 
             group.start_soon(end_with, session.lost)
             group.start_soon(end_with, slot.closing)
+            group.start_soon(self._follow_changes, slot, session)
+            if session.era.is_modern:
+                group.start_soon(ChangeStream(session).run)
             while True:
                 remaining_seconds = slot.last_used + self.idle_seconds - anyio.current_time()
                 await anyio.sleep(max(remaining_seconds, self.idle_seconds / 10))
@@ -254,6 +341,21 @@ class ClientSessions:
         is_shared = self.audience.is_one or self.upstream.entry.isolation == "shared"
         sessions = (None if slot is None else slot.session, self.upstream.session if is_shared else None)
         return [session for session in sessions if session is not None]
+
+
+def _is_same(tool: Json, listed_tool: Json, *, is_other_era: bool) -> bool:
+    """Return whether two sessions list the same tool. In another era, it may lack an output schema.
+
+    `_meta` does not count: nobody is asked about it, and it may contain the id of a process.
+    """
+    if tool == listed_tool:
+        return True
+    tool, listed_tool = ({**version, "_meta": None} for version in (tool, listed_tool))
+    if is_other_era:
+        from server.protocol.item_schemas import for_handshake  # noqa: PLC0415 - imported with the first list
+
+        tool, listed_tool = for_handshake(tool), for_handshake(listed_tool)
+    return tool == listed_tool
 
 
 def key_of(exchange: Exchange) -> SessionKey:

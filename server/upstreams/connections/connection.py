@@ -65,6 +65,11 @@ CRASH_SECONDS = 10.0  # a connection that is lost this soon after the attempt to
 MAX_CRASHES = 3  # after this many crashes in a row, the pauses get longer and longer
 MAX_WARNINGS = 20  # maximum number of warnings per upstream until a connection lasts longer than `CRASH_SECONDS`
 
+# Initial and maximum pause between restarts for newer lists; doubles each time
+FIRST_RENEWAL_SECONDS, LAST_RENEWAL_SECONDS = 60.0, 3_600.0
+
+RENEWED = "it is started again, because a newer process lists other tools"
+
 MAX_LIST_AGE_SECONDS = 60.0  # the maximum age of a list, if the upstream does not announce changes
 NEW_SESSION_LIST_AGE_SECONDS = 5.0  # the maximum age of a list when a client gets a new session
 
@@ -266,6 +271,8 @@ class Upstream:
         self._warnings = set[str]()
         # True from the loss of the latest session by the server until the next attempt to connect has ended
         self._was_forgotten = False
+        self._is_renewed = False  # whether this server itself has ended the latest session, see `renew`
+        self._no_renewal_before, self._renewal_pause = 0.0, FIRST_RENEWAL_SECONDS
 
     async def run(self, starter: ProcessStarter, audience: Audience) -> None:
         pause = FIRST_RETRY_SECONDS
@@ -289,11 +296,13 @@ class Upstream:
                     continue
                 if not is_established and first_failure is not None:
                     self._add_first_failure(first_failure, transport)
-                self.warn_once("is not available", self.status.problem)
+                is_renewed, self._is_renewed = self._is_renewed, False
+                if not is_renewed:
+                    self.warn_once("is not available", self.status.problem)
                 if is_established:
                     transports, pause = [transport], FIRST_RETRY_SECONDS
                     is_refused = self.status.state is UpstreamState.NEEDS_AUTHENTICATION
-                    is_crash = anyio.current_time() - began < CRASH_SECONDS and not is_refused
+                    is_crash = anyio.current_time() - began < CRASH_SECONDS and not (is_refused or is_renewed)
                     losses = self.status.losses = self.status.losses + 1 if is_crash else 0
                     if losses >= MAX_CRASHES:
                         self.status.change(
@@ -400,7 +409,7 @@ class Upstream:
                             self.connected = anyio.Event()
                     if time.perf_counter() > began + CRASH_SECONDS:
                         self._warnings.clear()
-            state, reason = UpstreamState.FAILED, "it closed the connection"
+            state, reason = UpstreamState.FAILED, RENEWED if self._is_renewed else "it closed the connection"
             if refusal is not None:
                 status.challenge = refusal
                 state, reason = failure_of(NeedsAuthenticationError(refusal))
@@ -632,6 +641,22 @@ class Upstream:
     def login_needed(self) -> LoginNeededError | None:
         """Return the error that asks for the login used for listing; `None` if this upstream has no logins."""
         return None if self.login is None else LoginNeededError(self.login)
+
+    def renew(self, *, is_announced: bool) -> None:
+        """Start the program that lists for all clients again, because a newer process of it lists other tools.
+
+        The tools may depend on the client instead, so this happens less and less often.
+        """
+        session = self.live_session
+        if session is not None and anyio.current_time() >= self._no_renewal_before:
+            self._no_renewal_before = anyio.current_time() + self._renewal_pause
+            self._renewal_pause = min(self._renewal_pause * 2, LAST_RENEWAL_SECONDS)
+            self.log.info("upstream %s: %s", self.alias, RENEWED)
+            self._is_renewed = session.is_forgotten = True
+            session.lost.set()
+            self.retry_now()
+            if is_announced:  # the announcement may be lost with the session
+                self.list_changed(TOOLS.capability, True)
 
     async def begin_session(self) -> None:
         """Replace the listing session if the server, which has just lost another session, has lost it too."""

@@ -424,7 +424,7 @@ def _keyring() -> Generator[Any]:
         import keyring  # noqa: PLC0415 - needed only if chosen; the import takes a tenth of a second
         from keyring import errors  # noqa: PLC0415
     except ImportError:
-        from server.settings.invalid_values import install_command  # noqa: PLC0415 - needed only if keyring is missing
+        from tools.machine.installation import install_command  # noqa: PLC0415 - needed only without the extra
 
         raise TokenStoreError(
             "This login needs the system keyring, but the package keyring is missing: run "

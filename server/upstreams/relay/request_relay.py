@@ -140,6 +140,7 @@ class RelayedRequest:
     patience: float  # seconds without progress until the request is cancelled
     target: str  # identifies the upstream and the tool's version, because their names may be reused
     headers: Mapping[str, str] | None  # HTTP headers required by the parameters
+    tool: DiscoveredMCPTool | None = None  # the version of the tool that the call was judged by
     slot: ExitStack | None = None  # frees the request's slot when closed, if the upstream limits concurrent requests
     slot_wait: float = 0.0  # seconds spent waiting for the slot; they count towards the request's timeout
 
@@ -273,6 +274,24 @@ class Relay:
             raise upstream.unavailable()
         return await sessions.session_for(exchange)
 
+    async def as_listed_to(self, tool: DiscoveredMCPTool, upstream: Upstream, exchange: Exchange) -> DiscoveredMCPTool:
+        """Return a tool as the client's session with the upstream lists it.
+
+        Raises `ToolError` if there is no session, or if the upstream does not list its tools there.
+        """
+        try:
+            own_tools = await self._own_tools(upstream, await self.session_of(upstream, exchange), exchange)
+        except (LoginNeededError, RelayError):
+            return tool  # `_send` handles the error
+        definition = own_tools.get(tool.upstream_name)
+        return tool if definition is None else self.pool.catalog.as_listed_to(tool, definition)
+
+    async def _own_tools(self, upstream: Upstream, session: UpstreamSession, exchange: Exchange) -> Mapping[str, Json]:
+        sessions = self.pool.sessions.get(upstream)
+        if sessions is None:
+            raise upstream.unavailable()
+        return await sessions.tools_of(exchange, session)
+
     async def forward(self, upstream: Upstream, method: str, upstream_params: Json, exchange: Exchange) -> Json:
         """Relay a request and return its result, with published URIs. Raises `MCPError` if the request failed.
 
@@ -303,7 +322,7 @@ class Relay:
 
             headers = mcp_param_headers(tool.header_names, arguments)
         try:
-            result = await self._send(upstream, "tools/call", upstream_params, exchange, target, headers)
+            result = await self._send(upstream, "tools/call", upstream_params, exchange, target, headers, tool)
             result = readable_result(result, is_modern=exchange.is_modern)
         except (RelayError, TimeoutError) as error:
             if isinstance(error, UpstreamError):
@@ -327,12 +346,13 @@ class Relay:
         exchange: Exchange,
         target: str,
         headers: Mapping[str, str] | None = None,
+        tool: DiscoveredMCPTool | None = None,
     ) -> Json:
         """Send a request to its upstream, after a login if needed. Returns its result, which may be a question."""
         params = {**exchange.params, **upstream_params}
         for name in _NOT_PASSED:
             params.pop(name, None)
-        request = RelayedRequest(upstream, method, params, upstream.entry.timeout / 1000, target, headers)
+        request = RelayedRequest(upstream, method, params, upstream.entry.timeout / 1000, target, headers, tool)
         if upstream.rate is not None and not exchange.is_resumed and (wait := upstream.rate.take(anyio.current_time())):
             raise ToolError(
                 ToolErrorType.TOO_MANY_CALLS,
@@ -432,6 +452,14 @@ class Relay:
                     raise BusyError(int(limit.total_tokens))
                 request.slot_wait = anyio.current_time() - began
                 return await self._send_once(request, exchange)  # the session may have changed while waiting
+        if request.tool is not None and name is None:
+            own_tools = await self._own_tools(request.upstream, session, exchange)
+            if own_tools.get(request.tool.upstream_name, request.tool.definition) != request.tool.definition:
+                raise ToolError(
+                    ToolErrorType.EXECUTION_DENIED,
+                    f"The server {request.upstream.alias} has changed this tool in the meantime (its description or "
+                    "its schema), so nothing was sent. List the tools again; if you still need it, repeat the call.",
+                )
         is_stale = exchange.is_resumed and exchange.carried["target"] != request.target
         if session.era.is_modern and name is None and not is_stale:
             return await self._in_rounds(session, request, exchange)

@@ -81,6 +81,7 @@ class UpstreamSession:
         self.on_lost: Callable[[], None] | None = None  # called when the session is gone
         self.task_ends = set[Callable[[], None]]()  # one callback per followed task, called when the session is gone
         self.wanted_until = float("-inf")  # until when tasks need the session, by the loop's clock
+        self.tool_changes = 0  # how often the upstream has said, in this session, that its tools may have changed
         self.streams: dict[str, Callable[[str, Json], None]] = {}
         """Receivers for messages on clients' streams, by the id of the stream's request."""
         self._background = BoundedTasks(self.alias, tasks)
@@ -160,6 +161,8 @@ class UpstreamSession:
     def _on_notification(self, method: str, params: Json) -> None:
         if not self.is_initialized:
             return
+        if method == ACKNOWLEDGED or LIST_CHANGES.get(method) == "tools":
+            self.tool_changes += 1
         if (kind := LIST_CHANGES.get(method)) is not None:
             self.options.list_changed(kind, True)
         elif method == "notifications/resources/updated":

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import time
 from collections.abc import Mapping
 from itertools import cycle
@@ -149,13 +150,17 @@ def test_a_second_answer_to_a_live_question_has_no_effect(
 def test_a_sealed_answer_counts_only_once_even_if_nothing_has_changed(
     route: Route, servers: Servers, place: Path
 ) -> None:
-    # Writing the same text again changes nothing that the answer is bound to, so only its single use can refuse it.
-    arguments = {"file_path": str(place / NOTES), "content": (place / NOTES).read_text()}
+    # Once the file has its old content again, nothing differs that the answer is bound to, so only its single use can
+    # refuse it.
+    old_content = (place / NOTES).read_bytes()
+    digest = hashlib.sha256(old_content).hexdigest()
+    arguments = {"file_path": str(place / NOTES), "content": "new", "expected_sha256": digest}
     with servers.client(route) as client:
         call = client.call("write_file", arguments)
         question = call.next_question()
         call.answer(question, ONCE)
         assert call.next_result().code is None
+        (place / NOTES).write_bytes(old_content)
         before = snapshot(place)
         call.answer(question, ONCE)
         assert call.next_question().message == question.message
@@ -276,7 +281,7 @@ def test_a_file_that_changes_while_the_question_is_open_is_left_alone(
         else:
             refusal = call.next_result()
             assert refusal.code == "file_changed_since_read"
-            assert "while the user was being asked" in refusal.text
+            assert "was changed in the meantime" in refusal.text
         assert_alive_and_unchanged(client, place, before)
 
 

@@ -33,7 +33,7 @@ each_way = pytest.mark.parametrize("calls_through", [False, True], ids=["direct"
 
 def needs_consent(client: RawClient, tool: str) -> bool:
     """Make a call, and return whether it needs consent. If it does, refuse it."""
-    call = client.call(tool, {})
+    call = client.call(tool, {"text": "x"})
     outcome = call.outcome()
     if not isinstance(outcome, Question):
         return False
@@ -62,6 +62,18 @@ def test_a_call_of_an_upstream_shows_its_arguments_and_is_sent_after_consent(
         result = call.next_result()
         assert (result.code, result.text) == (None, "hidden\u202etext\x1b[2J")
         assert needs_consent(client, "demo__echo")
+
+
+@pytest.mark.requirement("consent.upstream")
+@each_way
+@by_route(NETWORK_ROUTES)
+def test_a_call_without_a_required_argument_is_refused_without_a_question(
+    calls_through: bool, route: Route, servers: Servers
+) -> None:
+    with servers.client(route, UPSTREAM, calls_through=calls_through) as client:
+        refusal = client.call("demo__echo", {"txt": "x"}).next_result()
+        assert refusal.code == "invalid_tool_params"
+        assert "'text' is required. Accepted: text." in refusal.text
 
 
 @pytest.mark.requirement("consent.upstream")

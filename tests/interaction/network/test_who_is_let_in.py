@@ -278,3 +278,8 @@ async def test_an_answer_that_counts_in_every_session_of_a_token_says_so(root: P
     ):
         await client.call_tool("write_file", {"file_path": str(root / "new.txt"), "content": "x\n"})
     assert f"Always allow edits in {root} in all sessions of laptop" in schemas[0]
+    arguments = server_arguments(root, write_config(tmp_path, {}), "--transport", "http", "--port", "0")
+    command = ["env", f"CORETOOLS_MCP_TOKEN={TOKENS['bot']}", sys.executable, *forked(arguments)]
+    async with listening(command, ADDRESS) as url, client_of(url, "bot", elicitation_callback=decline) as client:
+        await client.call_tool("write_file", {"file_path": str(root / "new.txt"), "content": "x\n"})
+    assert f"Always allow edits in {root} in all sessions of this token" in schemas[1]

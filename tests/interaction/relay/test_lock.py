@@ -89,18 +89,26 @@ async def test_a_new_tool_is_blocked_and_can_be_approved_separately(era: str, re
 
 @pytest.mark.requirement("lock.person")
 @pytest.mark.usefixtures("each_way")
+@pytest.mark.parametrize("decider", ["client", "deny"])
 async def test_a_clients_own_dialog_approves_no_tool_and_the_refusal_says_how_a_person_can(
-    remote: Entry, tmp_path: Path
+    decider: str, remote: Entry, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     servers = {"up": remote("handshake")}
     await write_lock(tmp_path, servers)
-    settings = {**YOLO, "confirmation": {"whenUnavailable": "client"}}
+    settings = {**YOLO, "confirmation": {"whenUnavailable": decider}}
     async with proxy_client(tmp_path, servers, "handshake", settings=settings, capabilities={}) as client:
         await change(client, "up", description=EVIL)
         message = refusal_of(await client.call("up__content", {}))
         assert "coretools-mcp lock --approve up__content" in message
         assert "coretools-mcp dashboard" in message
         assert EVIL not in message
+        assert '"client"' not in message
+        assert ('"page"' in message) is (decider == "deny")
+        monkeypatch.setattr("sys.platform", "win32")  # there, no dashboard can open
+        message = refusal_of(await client.call("up__content", {}))
+        assert "coretools-mcp lock --approve up__content" in message
+        assert '"page"' not in message
+        assert "dashboard" not in message
 
 
 @pytest.mark.requirement("lock.whole")

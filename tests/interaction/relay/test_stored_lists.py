@@ -14,6 +14,7 @@ import anyio
 import pytest
 
 from server.app import App
+from server.requests.tool_search import LARGE_CHARS
 from server.upstreams.wire.origin_meta import CHAIN_KEY
 from tests.harness import write_config
 from tests.in_process import in_process
@@ -283,6 +284,26 @@ async def test_a_call_waits_for_its_server_and_nobody_is_asked_before(era: str, 
         (message,) = person.messages
         assert "tool: find" in message
         assert "has changed" not in message, "the definition of the last run must not count"
+
+
+@pytest.mark.requirement("catalogue.calls")
+@by_era
+async def test_call_tool_of_the_last_run_works_before_anything_is_listed_in_this_run(era: str, tmp_path: Path) -> None:
+    up = ControlledServer(tmp_path)
+    up.answer(tools=[tool("find", description="x" * LARGE_CHARS)])
+    assert {"up__find", "call_tool"} & await run_once(tmp_path, up, era=era) == {"call_tool"}
+    up.hang()
+    async with running_proxy(tmp_path, up, era=era) as (app, client), anyio.create_task_group() as tasks:
+        texts: list[str] = []
+
+        async def call() -> None:
+            texts.append(text_or_json(await client.call("call_tool", {"name": "up__find"})))
+
+        tasks.start_soon(call)
+        await until(lambda: app.pool.by_alias["up"].status.attempts)
+        up.answer(tools=[tool("find", description="x" * LARGE_CHARS)])
+        await until(lambda: texts)
+        assert texts == ["from up"]
 
 
 @pytest.mark.requirement("catalogue.calls")

@@ -236,6 +236,20 @@ async def test_where_nothing_matches_a_sentence_says_so_and_names_the_servers(er
         assert "\nshop__refund_payment: " in text_or_json(partial_result)
 
 
+@pytest.mark.requirement("search.floor")
+@by_era
+async def test_a_query_that_names_a_server_gets_its_state_or_its_tools(era: str, tmp_path: Path) -> None:
+    lost = {"httpUrl": "http://127.0.0.1:9/mcp"}
+    servers = {"Many": shop_entry(*(tool(f"do_{n}") for n in range(30))), "lost": lost, "dark": shop_entry()}
+    settings = {**ON, "permissions": {"deny": ["dark__*", "Many__do_0"]}}
+    async with proxy_client(tmp_path, servers, era, settings=settings) as client:
+        text = text_or_json(await client.call("search_tools", {"query": "many"}))
+        assert "The tools of Many (29): Many__do_1, " in text
+        text = text_or_json(await client.call("search_tools", {"query": "lost"}))
+        assert "The server lost is unavailable (state failed: " in text
+        assert "dark" not in text_or_json(await client.call("search_tools", {"query": "dark"})).partition("\n")[2]
+
+
 @pytest.mark.requirement("search.hidden")
 @by_era
 async def test_tools_that_rules_hide_or_only_apps_may_call_cannot_be_found_described_or_called(
@@ -247,8 +261,13 @@ async def test_tools_that_rules_hide_or_only_apps_may_call_cannot_be_found_descr
         for name in ("shop__createIssue", "shop__page_only", "page_only", "dark__lamp", "shop__none"):
             assert await search(client, name) == []
             assert await search(client, f"select:{name}") == []
-            assert f"'{name}' is not registered" in await refusal_text(client, "describe_tool", {"name": name})
-            assert f"'{name}' is not registered" in await refusal_text(client, "call_tool", {"name": name})
+            # A direct call says that a rule forbids the tool, too.
+            reason = f"'{name}' is not registered"
+            if name == "shop__createIssue":
+                reason = "shop__createIssue is turned off by the permissions.deny rule shop__createIssue"
+                assert reason in await refusal_text(client, name, {"id": "1"})
+            assert reason in await refusal_text(client, "describe_tool", {"name": name})
+            assert reason in await refusal_text(client, "call_tool", {"name": name})
         assert "dark" not in (await client.items_by_name("tools"))["search_tools"]["description"]
         refusal = await refusal_text(client, "call_tool", {"name": "shop__refund_paiment"})
         assert "Did you mean shop__refund_payment" in refusal
@@ -270,6 +289,7 @@ async def test_invalid_calls_of_the_three_tools_are_refused_in_a_sentence(era: s
     async with proxy_client(tmp_path, {"shop": shop_entry()}, era, settings=settings) as client:
         for name in ("read_file", "ReadFile", "run_shell_command", "call_tool", "search_tools"):
             assert "call it directly" in await refusal_text(client, "call_tool", {"name": name, "arguments": {}}), name
+        assert (await client.call("call_tool", {}))["isError"]  # not a protocol error, which models may never see
         for arguments in ({}, {"name": 7}, {"name": ""}):
             assert "needs the name of a tool" in await refusal_text(client, "call_tool", arguments)
         for inner_arguments in ("[]", "no JSON", [1], 3, True):
@@ -348,7 +368,7 @@ async def test_a_clients_own_dialog_decides_no_more_through_call_tool_than_for_a
         ):
             assert "The user could not be asked" in await refusal_text(client, name, arguments)
         # For this tool, the client's own dialog is enough, whether it was about call_tool or about the tool.
-        assert (await client.call_and_parse("call_tool", {"name": "shop__zap"}))["params"]["name"] == "zap"
+        assert (await client.call_and_parse("call_tool", {"name": "shop__zap", "arguments": {"id": "1"}}))["params"]
 
 
 @pytest.mark.requirement("search.call_text")

@@ -29,7 +29,6 @@ from opentelemetry.trace import SpanKind
 
 from server.app import App
 from server.settings import load_settings
-from server.settings.invalid_values import install_command
 from server.telemetry.metrics import BUCKETS, MAX_NAMES, OTHER, Names, Operation
 from server.telemetry.observation import Observation
 from server.telemetry.open_telemetry import Telemetry
@@ -40,6 +39,7 @@ from tests.in_process import in_process
 from tests.interaction.raw_clients import http_server
 from tests.variants import one_in
 from tests.waiting import CEILING, until
+from tools.machine.installation import install_command
 
 pytestmark = pytest.mark.anyio
 

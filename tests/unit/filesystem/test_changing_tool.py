@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from tools.builtin.edit import EditTool
+from tools.builtin.edit import EditTool, WriteFileTool
 from tools.call.base_tool import ToolContext
 from tools.contract.confirmation import EditConfirmation
+from tools.contract.tool_errors import ToolError, ToolErrorType
 from tools.contract.tool_results import FileDiff
 
 pytestmark = pytest.mark.anyio
@@ -55,3 +57,34 @@ async def test_a_cut_diff_is_marked_in_the_question_and_in_the_display(root: Pat
     details = await tool.should_confirm_execute(small_edit, context)
     assert isinstance(details, EditConfirmation)
     assert not details.truncated
+
+
+@pytest.mark.requirement("write.confirm")
+async def test_writing_the_present_content_needs_no_question_and_never_replaces_newer_content(
+    root: Path, context: ToolContext
+) -> None:
+    (root / "a.txt").write_text("same\n")
+    tool = WriteFileTool()
+    params = tool.validate_tool_params({"file_path": "a.txt", "content": "same\n"})
+    assert await tool.should_confirm_execute(params, context) is None
+    (root / "a.txt").write_text("newer\n")
+    with pytest.raises(ToolError, match="was changed in the meantime") as refusal:
+        await tool.execute(params, context)
+    assert refusal.value.code is ToolErrorType.FILE_CHANGED_SINCE_READ
+    assert (root / "a.txt").read_text() == "newer\n"
+    (root / "a.txt").write_text("same\n")
+    assert await tool.should_confirm_execute(params, context) is None
+    assert "already has exactly this content" in str((await tool.execute(params, context)).llm_content)
+
+
+@pytest.mark.requirement("write.confirm")
+@pytest.mark.parametrize(
+    ("tool", "text"), [(WriteFileTool(), {"content": "a"}), (EditTool(), {"old_string": "", "new_string": "a"})]
+)
+async def test_no_question_is_asked_about_a_path_that_leads_through_a_file(
+    tool: WriteFileTool | EditTool, text: dict[str, str], root: Path, context: ToolContext
+) -> None:
+    (root / "a.txt").write_text("file\n")
+    params: Any = tool.validate_tool_params({"file_path": "a.txt/b/c.txt", **text})
+    with pytest.raises(ToolError, match="part of the path is a file, not a folder"):
+        await tool.should_confirm_execute(params, context)

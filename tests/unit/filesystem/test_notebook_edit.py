@@ -441,6 +441,27 @@ async def test_edit_of_a_notebook_names_the_tool_for_cells(root: Path, context: 
     assert "notebook_edit" in error_info.value.message
 
 
+@pytest.mark.requirement("notebook.as_edit")
+@pytest.mark.parametrize(
+    ("arguments", "first_lines"),
+    [
+        ({"new_source": "a = 1\nb = 3"}, ["@@ -1,2 +1,2 @@", " a = 1", "-b = 2"]),
+        ({"new_source": "x", "edit_mode": "insert"}, ["@@ -0,0 +1 @@", "+x"]),
+        ({"edit_mode": "delete"}, ["@@ -1,2 +0,0 @@", "-a = 1", "-b = 2"]),
+    ],
+)
+async def test_the_question_about_a_notebook_of_one_line_begins_with_the_change_to_the_source(
+    arguments: dict[str, str], first_lines: list[str], root: Path, context: ToolContext
+) -> None:
+    write_notebook(root / "n.ipynb", notebook(code("one", "a = 1\nb = 2", outputs=["x" * 9_000])), "one line")
+    tool = NotebookEditTool()
+    params = tool.validate_tool_params({"notebook_path": "n.ipynb", "cell_id": "one", **arguments})
+    details = await tool.should_confirm_execute(params, context)
+    assert isinstance(details, EditConfirmation)
+    assert details.file_diff.splitlines()[2 : 2 + len(first_lines)] == first_lines
+    assert '"cells"' in details.file_diff
+
+
 @pytest.mark.requirement("notebook.search")
 @pytest.mark.parametrize("form", ["as Jupyter writes it", "one line", "a mark"])
 async def test_a_search_names_the_cell_of_a_line(form: str, root: Path, context: ToolContext) -> None:

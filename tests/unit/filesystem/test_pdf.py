@@ -17,9 +17,9 @@ from tools.contract.tool_errors import InvalidToolParamsError, ToolError, ToolEr
 from tools.contract.tool_results import FileDataPart, InlineDataPart, TextPart, ToolResult, package
 from tools.files.read.media_files import FileKind
 from tools.files.read.pdf import Pages
+from tools.machine.installation import install_command
 
 RULE = "\n\n---\n\n"
-EXTRA = "pip install 'coretools-mcp[pdf]'"
 
 TWO_PAGES = document(lines("Hello", "World"), lines("Second page"))
 LONG = document(*[lines(*[f"page {page} line {line}" for line in range(1, 11)]) for page in range(1, 41)])
@@ -139,7 +139,7 @@ def test_without_the_extra_a_pdf_comes_as_media_and_the_extra_is_named(
     (root / "a.pdf").write_bytes(TWO_PAGES)
     *parts, note = read_file(context, "a.pdf", media=media).parts
     assert isinstance(note, TextPart)
-    assert EXTRA in note.text
+    assert install_command("pdf") in note.text
     assert [type(part) for part in parts if not isinstance(part, TextPart)] == ([part_type] if part_type else [])
 
 

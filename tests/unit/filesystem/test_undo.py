@@ -196,7 +196,7 @@ async def test_a_file_that_changed_since_is_not_touched_and_the_error_shows_the_
     assert "+three\n" in error.message
     assert path.read_text() == "two\nthree\n"
     path.unlink()
-    assert (await refusal(context)).message.endswith("The file no longer exists.")
+    assert (await refusal(context)).message.endswith("it back and undo this change again, or edit it where it is now.")
     path.write_text("one\n")
     assert "is already as it was before change 1" in (await refusal(context, 1)).message
 

@@ -51,8 +51,9 @@ def test_links_and_dots_that_lead_out_are_refused(root: Path, outside_folder: Pa
         str(outside_folder / "secret.txt"),
         "link/new",
     ):
-        with pytest.raises(PathNotInWorkspaceError):
+        with pytest.raises(PathNotInWorkspaceError) as refusal:
             workspace.locate(path)
+        assert (", with symlinks resolved, is outside" in refusal.value.message) is ("outside" not in path)
 
 
 @pytest.mark.requirement("paths.contained")

@@ -1828,3 +1828,24 @@ def test_git_gets_no_more_access_if_it_may_run_hooks_from_a_clients_own_folders(
             view = judge(copy, command, site=site).view
             assert view is not None
             assert not view.is_git
+
+
+@pytest.mark.requirement("commands.without_sandbox")
+@pytest.mark.parametrize(
+    "command",
+    [
+        "cd a; cd b; cat " + " ".join(f"-abc/{number}" for number in range(300)) + " .env",
+        'cd() { cat "$@"; }; cd docs; cd .env',
+    ],
+)
+def test_without_a_sandbox_a_deny_rule_about_reading_holds_for_many_paths_and_for_a_function_called_cd(
+    copy: Path, command: str
+) -> None:
+    for engine in (Engine.NONE, Engine.LANDLOCK):
+        assert outcome(copy, command, site=CommandSite(engine), deny=["Read(.env)"]) == "X"
+
+
+@pytest.mark.requirement("commands.bad_input")
+@pytest.mark.parametrize("command", ["cd -P > #", "cd -c > #", 'cd ~"/x"'])
+def test_unusual_operands_of_cd_are_judged(copy: Path, command: str) -> None:
+    assert outcome(copy, command) != "!"

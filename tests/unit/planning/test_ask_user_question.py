@@ -195,6 +195,14 @@ async def test_several_answers_are_allowed_in_either_spelling(spelling: dict[str
 
 
 @pytest.mark.requirement("ask_user.shapes")
+@pytest.mark.parametrize("options", [["pg", {"label": "my"}], '["pg", "my"]', ['{"label": "pg"}', "my"]])
+def test_options_may_be_labels_without_a_description(options: Any) -> None:
+    arguments = {"questions": [{**LIBRARY, "options": options}]}
+    (question,) = AskUserQuestionTool().validate_tool_params(arguments).questions
+    assert [option.label for option in question.options or ()] == ["pg", "my"]
+
+
+@pytest.mark.requirement("ask_user.shapes")
 @pytest.mark.parametrize("questions", [LIBRARY, f"[{{{str(LIBRARY)[1:-1]}}}]".replace("'", '"')], ids=type)
 def test_a_single_question_and_json_text_are_accepted(questions: Any) -> None:
     assert len(AskUserQuestionTool().validate_tool_params({"questions": questions}).questions) == 1

@@ -147,6 +147,20 @@ async def test_each_client_has_a_list_for_each_workspace_folder(tmp_path: Path, 
     ]
 
 
+@pytest.mark.requirement("todo.refused")
+@pytest.mark.parametrize(
+    ("todo", "problem"),
+    [
+        ({"content": "b"}, "'todos.1.status' is required (pending, in_progress, completed, cancelled, blocked)."),
+        ("b", "'todos.1': must be an object, got 'b'."),
+    ],
+)
+def test_an_invalid_todo_is_refused_with_what_is_accepted_in_its_place(todo: Any, problem: str) -> None:
+    with pytest.raises(InvalidToolParamsError) as error:
+        TodoWriteTool().validate_tool_params({"todos": [READ_TODO, todo]})
+    assert error.value.message.endswith(f"{problem} Accepted in 'todos.1': id, content, status.")
+
+
 @pytest.mark.requirement("todo.owner")
 async def test_an_anonymous_client_gets_its_list_back_and_nothing_is_stored(
     context: ToolContext,

@@ -68,6 +68,17 @@ def overrides(*options: str) -> Any:
     return overrides_of(parse(["tools", *options]))
 
 
+@pytest.mark.requirement("cli.usage")
+def test_a_workspace_in_the_home_folder_may_be_written_with_a_tilde(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    (tmp_path / "proj").mkdir()
+    for text, folder in (("~/proj", tmp_path / "proj"), ("~", tmp_path)):
+        assert overrides("--workspace", text) == {"workspace": {"roots": [str(folder)]}}
+    assert parse(["tools", "--config=~/a.json"]).config == [f"{tmp_path}/a.json"]
+
+
 @pytest.mark.requirement("policy.include")
 def test_the_options_about_tools_are_settings() -> None:
     options = [

@@ -22,7 +22,7 @@ from tools.contract.tool_results import FileDiff, ToolResult
 from tools.files.change.diff import Diff, changed_lines, line_range, unified_diff
 from tools.files.change.journal import Journal, JournalError, NewChange
 from tools.files.change.omitted_text import first_omission, placeholder_error
-from tools.files.change.writer import exclusive, remove_file, replace_file
+from tools.files.change.writer import exclusive, refuse_path_through_file, remove_file, replace_file
 from tools.files.find.folder_walk import count
 from tools.files.find.path_suggestions import likely_locations
 from tools.files.ignore_files import is_hidden_target, why_hidden
@@ -269,6 +269,10 @@ class FileChange(ABC):
         """Further fields of the structured result. If there are `regions` (changed places), the text shows them too."""
 
     @property
+    def changes_file(self) -> bool:
+        return True
+
+    @property
     def target(self) -> TargetFile:
         return self.snapshot.target
 
@@ -293,6 +297,8 @@ class FileChange(ABC):
 
     def confirmation(self, proposal: str) -> EditConfirmation:
         """Return the question to ask before the file is written. The user may edit `proposal`."""
+        if self.is_new:
+            refuse_path_through_file(self.target.location)
         location, diff = self.target.location, self.diff
         is_short = len(proposal) <= EDITABLE_BYTES and len(proposal.encode("utf-8", "surrogatepass")) <= EDITABLE_BYTES
         return EditConfirmation(
@@ -339,7 +345,7 @@ def make_change(
 
     `planned` is the plan made for the question, which is reused if it still fits. If not, `plan_now` makes a new plan
     while other writers are locked out. The arguments of `plan_now` are the new text, and whether the user wrote that
-    text. `confirmed_state` is the state of the file that the user saw.
+    text. `confirmed_state` is the state of the file that the user saw, or in which no question was needed.
     """
     location = target.location
     text, is_users = settled_text(proposal, answer)
@@ -351,9 +357,8 @@ def make_change(
         if confirmed_state is not None and confirmed_state != change.state:
             raise ToolError(
                 ToolErrorType.FILE_CHANGED_SINCE_READ,
-                f"'{location.shown}' was changed while the user was being asked, so the user's answer no "
-                "longer applies. Nothing was written. Read the file again and repeat the change on its "
-                "current content.",
+                f"'{location.shown}' was changed in the meantime, so nothing was written. Read the file again and "
+                "repeat the change on its current content.",
             )
         sha256 = hashlib.sha256(change.data).hexdigest()
         identity, links_broken, record = change.snapshot.identity, 0, ChangeRecord()
@@ -483,7 +488,7 @@ class WholeFileWrite(FileChange):
     lines: int  # the number of lines in the new content
 
     @property
-    def _changes_file(self) -> bool:
+    def changes_file(self) -> bool:
         return self.snapshot.hidden_by is not None or self.snapshot.data != self.data
 
     @property
@@ -494,13 +499,13 @@ class WholeFileWrite(FileChange):
             return f"Created the new file {path}: {form}."
         if self.snapshot.hidden_by is not None:
             return f"Overwrote {path}, whose old content is hidden from agents; now {form}."
-        if self._changes_file:
+        if self.changes_file:
             return f"Overwrote {path}: {diff.counts} lines; now {form}."
         return f"{path} already has exactly this content; nothing was written."
 
     @property
     def result_fields(self) -> dict[str, Any]:
-        return {"changed": self._changes_file, "lines": self.lines}
+        return {"changed": self.changes_file, "lines": self.lines}
 
 
 def plan_write(

@@ -10,7 +10,7 @@ from typing import Any, ClassVar, Literal
 from tools.contract.confirmation import EditConfirmation
 from tools.contract.tool_errors import ToolError, ToolErrorType
 from tools.files.change.diff import unified_diff
-from tools.files.change.file_change import FileChange, TargetFile, encode_or_refuse, take_snapshot
+from tools.files.change.file_change import PROPOSED, FileChange, TargetFile, encode_or_refuse, take_snapshot
 from tools.files.change.omitted_text import first_omission, placeholder_error
 from tools.files.find.path_suggestions import missing_path_error
 from tools.files.notebook_cells import (
@@ -43,6 +43,7 @@ class NotebookEdit(FileChange):
     cell_id: str  # the cell's name after the change; for a deleted cell, its old name
     cell_type: str
     cells: int  # number of cells after the change
+    source_diff: str = ""  # the change to the cell's source, if the notebook is one line, whose diff would bury it
 
     @property
     def sentence(self) -> str:
@@ -58,6 +59,7 @@ class NotebookEdit(FileChange):
     def confirmation(self, proposal: str) -> EditConfirmation:
         """Return the question of the base class, but do not let the user edit the text of a deleted cell."""
         confirmation = super(NotebookEdit, self).confirmation(proposal)
+        confirmation = replace(confirmation, file_diff=self.source_diff + confirmation.file_diff)
         return replace(confirmation, editable=None) if self.edit_mode == "delete" else confirmation
 
 
@@ -95,6 +97,7 @@ def plan_notebook_edit(
     encode_or_refuse(source, old.encoding, "new_source")
     names, notes = notebook.names, list[str]()
     number = _number_of(location.shown, notebook, names, cell_id) if cell_id else -1
+    old_source = source_of(mapping(notebook.cells[number].value)) if mode != "insert" else ""
     if mode == "insert":
         number, cell_type = number + 1, cell_type or "code"
         text, cell_name = _insert_cell(notebook, number, source, cell_type, snapshot.sha256 or "")
@@ -106,7 +109,7 @@ def plan_notebook_edit(
         text, cell_name, count = cell_list.parts.within(old.text), names[number], len(names) - 1
     else:
         cell = mapping(notebook.cells[number].value)
-        old_source, cell_name, count = source_of(cell), names[number], len(names)
+        cell_name, count = names[number], len(names)
         if not is_users and (line := first_omission(source, old_source, path=location.path)) is not None:
             advice = "Give the complete source of the cell."
             raise placeholder_error("notebook_edit", f"'{line}' in 'new_source'", advice)
@@ -121,6 +124,8 @@ def plan_notebook_edit(
             notes.append("The cell's outputs were cleared, because they belong to the old source.")
     if mode != "replace" and any(names[at] == f"cell-{at}" for at in range(number + (mode == "delete"), len(names))):
         notes.append("Later cells without an id are now numbered differently; read the notebook again.")
+    is_one_line = "\n" not in old.text.strip()
+    source_diff = unified_diff(old_source, source).text(f"source of {cell_name}", PROPOSED) if is_one_line else ""
     return NotebookEdit(
         snapshot=snapshot,
         text=text,
@@ -132,6 +137,7 @@ def plan_notebook_edit(
         cell_id=cell_name,
         cell_type=cell_type,
         cells=count,
+        source_diff=source_diff,
     )
 
 

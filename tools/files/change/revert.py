@@ -210,7 +210,8 @@ def _explain_later_changes(
             order = "it first" if len(names) == 1 else "these first, in this order"
             message += f"undo {order}, or edit the file."
     if data is None:
-        return f"{message} The file no longer exists."
+        advice = "If it was moved, move it back and undo this change again, or edit it where it is now."
+        return f"{message} The file no longer exists. {advice}"
     content_after = journal.content(change.after)
     if content_after is None and change.after is not None:
         return message

@@ -21,7 +21,7 @@ from weakref import WeakValueDictionary
 
 from tools.contract.call_options import AbortSignal
 from tools.contract.tool_errors import ToolError, ToolErrorType
-from tools.files.path_opener import FileIdentity, Folder, identity_of, is_temporary, temporary_name
+from tools.files.path_opener import FileIdentity, Folder, identity_of, is_temporary, lstat, temporary_name
 from tools.files.workspace import Location, Workspace
 
 CANCEL_POLL_SECONDS = 0.05  # how often a call that waits for another write checks for cancellation
@@ -374,13 +374,27 @@ def replace_file(
                     disk.sync(folder.descriptor)
             return identity_of(new_info), old_info.st_nlink - 1 if old_info is not None else 0
     except NotADirectoryError:
-        raise ToolError(
-            ToolErrorType.FILE_WRITE_FAILURE,
-            f"'{location.shown}' cannot be written: part of the path is a file, not a folder. Use another path; "
-            "list_directory shows what is there.",
-        ) from None
+        raise _path_through_file_error(location) from None
     except OSError as error:
         raise workspace.explain(error, location, ToolErrorType.FILE_WRITE_FAILURE) from None
+
+
+def refuse_path_through_file(location: Location) -> None:
+    """Raise the `ToolError` of `replace_file` if a file is in the place of a folder."""
+    try:
+        lstat(location.path)
+    except NotADirectoryError:
+        raise _path_through_file_error(location) from None
+    except OSError:
+        pass
+
+
+def _path_through_file_error(location: Location) -> ToolError:
+    return ToolError(
+        ToolErrorType.FILE_WRITE_FAILURE,
+        f"'{location.shown}' cannot be written: part of the path is a file, not a folder. Use another path; "
+        "list_directory shows what is there.",
+    )
 
 
 def remove_file(workspace: Workspace, location: Location, expected: FileIdentity) -> None:

@@ -37,7 +37,6 @@ MAX_WAIT_SECONDS = 60.0
 TURN_SECONDS = 0.05  # how often a waiting call checks for cancellation
 # Longest line from the child: UTF-8 has up to 4 bytes per character, and JSON escapes may double them
 MAX_LINE_BYTES = 8 * MAX_PAGE_CHARS
-INSTALL = "pip install 'coretools-mcp[pdf]'"  # installs the PDF reader
 _PAGES = re.compile(r"\s*(\d{1,7})\s*(?:(-)\s*(\d{1,7})?\s*)?")
 _running = threading.BoundedSemaphore(MAX_AT_ONCE)
 _waiting = threading.BoundedSemaphore(MAX_WAITING)
@@ -241,7 +240,9 @@ def read_pdf(
         )
     if pdf_text is None or not pdf_text.has_words:
         if pdf_text is None:
-            note = f"To see its text, install the server's 'pdf' extra: {INSTALL}"
+            from tools.machine.installation import install_command  # noqa: PLC0415 - needed only without the extra
+
+            note = f"To see its text, install the server's 'pdf' extra: {install_command('pdf')}"
         else:
             note = f"There is no text on {pdf_text.page_range}; the document may be scanned."
         parts = (*media_parts(file, location, PDF, media, request.signal), TextPart(note))
