@@ -316,15 +316,15 @@ async def test_a_call_that_has_waited_long_enough_does_not_end_the_login_whose_l
 ) -> None:
     scene.confirmation = {"timeout": 3000}
     async with http_server(scene, tmp_path) as our_server:
-        person, results = LinkCollector(), list[types.CallToolResult]()
+        person, results, text = LinkCollector(), list[types.CallToolResult](), ""
         client = await our_server.client("ada", HANDSHAKE, elicitation_callback=person.on_elicitation)
         silent_client = await our_server.client("ada", HANDSHAKE)
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(record_call, scene, client, results)
             await until(lambda: bool(person.links))
-            refusal = await scene.call(silent_client)
+            text = text_of(await scene.call(silent_client))
         assert "nobody completed it" in text_of(results[0])
-        match = re.search(rf"{re.escape(our_server.base)}/connect/\S+", text_of(refusal))
+        match = re.search(rf"{re.escape(our_server.base)}/connect/\S+", text)
         assert match is not None
         assert "You are logged in" in await log_in(match[0], our_server.base)
 
