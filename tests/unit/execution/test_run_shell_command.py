@@ -59,7 +59,7 @@ async def test_a_non_zero_exit_code_is_reported_and_is_no_failure_of_the_call(sh
 async def test_a_rebase_that_needs_an_editor_says_how_to_do_without(shell: Shell) -> None:
     git = "git -c user.name=t -c user.email=t@example.org"
     await shell.run(f"git init -q && {git} commit -q --allow-empty -m one")
-    text = text_of(await shell.run(f"{git} rebase -i --root"))
+    text = text_of(await shell.run(f"GIT_SEQUENCE_EDITOR=false {git} rebase -i --root"))
     assert "Note: no editor can open here. For git rebase -i, set GIT_SEQUENCE_EDITOR to a command.\n" in text
     assert "GIT_SEQUENCE_EDITOR" not in text_of(await shell.run("EDITOR=vi; echo $EDITOR; false"))
 

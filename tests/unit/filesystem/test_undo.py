@@ -227,7 +227,6 @@ async def test_the_list_counts_the_older_changes_and_continues_before_a_number(
         journal.add(NewChange(change.path, b"a", b"b", "a", "b", 1, 1), change.client, "edit")
     first = str(await text(ListChangesTool(), context)).splitlines()
     assert first[-2] == "Older changes not shown: 1,000 or more. Continue with before=1002."
-    assert (await text(ListChangesTool(), context, before=10**30)).splitlines() == first
     second = await call(ListChangesTool(), context, before=40)
     assert "Older changes not shown: 9. Continue with before=10." in str(second.llm_content)
     assert second.structured is not None

@@ -192,7 +192,6 @@ class Journal:
         """  # noqa: S608 - only the number of placeholders varies
         path_bytes = os.fsencode(path) if path is not None else None
         with self._locked_database() as database:
-            before = None if before is None else min(before, (1 << INTEGER_BITS) - 1)
             filters = (client, path_bytes, number, before, only_undoable, limit)
             rows = database.execute(select, (time.time() - self._max_seconds, *values, *filters)).fetchall()
             changes = [JournaledChange(*row) for row in rows]

@@ -183,7 +183,7 @@ def plan_chosen(
                 continue
             way = f"run coretools-mcp undo {change.id}" if client is None else f"pass change_id={change.id}"
             hint = f"Change {change.id} ({path}) is the next older one that can be undone; {way}."
-            raise ToolError(error.code, f"{error.message}\n{hint}") from None
+            raise ToolError(error.code, f"{error.message.rstrip()}\n{hint}") from None
         raise
 
 
