@@ -25,7 +25,7 @@ from tools.builtin.all_tools import builtin_tools
 from tools.call.base_tool import ToolContext
 from tools.call.tool_registry import ToolRegistry
 from tools.contract.confirmation import McpConfirmation
-from tools.contract.tool_errors import ToolNotRegisteredError
+from tools.contract.tool_errors import InvalidToolParamsError, ToolNotRegisteredError
 from tools.contract.tool_results import ToolResult
 
 LONG = "create_pull_request_review_comment_of_a_thread"
@@ -354,3 +354,30 @@ def test_tools_of_the_last_run_are_forgotten_once_their_server_is_reached_differ
     assert catalog.vanished == {"a": {"a__old"}}
     catalog.configure({"a": entry(args=("other",))})
     assert catalog.vanished == {}
+
+
+@pytest.mark.requirement("consent.upstream")
+def test_a_call_may_omit_a_required_argument_that_has_a_default_and_a_refusal_names_few_arguments(
+    context: ToolContext,
+) -> None:
+    catalog, registry = catalog_of({"a": entry()})
+    names = [f"n{number}" for number in range(30)]
+    schemas = (
+        {"properties": {"text": {"type": "string"}, "limit": {"default": 5}}, "required": ["text", "limit"]},
+        {"properties": dict.fromkeys(names, {}), "required": [7, *names]},
+        {"properties": [], "required": ["text"]},
+    )
+    catalog.set_listed(
+        "a", [{"name": f"t{number}", "inputSchema": schema} for number, schema in enumerate(schemas)], unreachable
+    )
+    tools = [registry.get_tool(f"a__t{number}") for number in range(len(schemas))]
+    assert isinstance(anyio.run(tools[0].should_confirm_execute, {"text": "a"}, context), McpConfirmation)
+    for tool, end in zip(
+        tools,
+        ("'text' is required. Accepted: text, limit.", f" Accepted: {', '.join(names[:20])}.", " Accepted: anything."),
+        strict=True,
+    ):
+        with pytest.raises(InvalidToolParamsError) as error:
+            anyio.run(tool.should_confirm_execute, Json(), context)
+        assert error.value.message.endswith(end)
+        assert error.value.message.count("is required") <= 20
