@@ -313,7 +313,7 @@ def refuse(permission: Permission) -> NoReturn:
     raise ExecutionDeniedError(f"The call is refused: {permission.reason}. Nothing was done. {way_out}")
 
 
-_STAY_IN_PLAN_MODE = "Plan mode stays on. Ask the user in your reply what to change in the plan."
+_STAY_IN_PLAN_MODE = "Plan mode stays on. Show the user the plan in your reply, and ask what to change."
 
 
 def _refusal(judgement: Judgement, answer: Answer, context: ToolContext) -> str:

@@ -85,7 +85,7 @@ async def test_a_declined_plan_leaves_plan_mode_on_and_the_model_is_told_to_ask_
 ) -> None:
     planning = in_mode(context, ApprovalMode.PLAN)
     message = await refusal_message(flow_with(), planning, Answer(Decision.DENY, channel), "exit_plan_mode", plan="1.")
-    assert "Plan mode stays on. Ask the user in your reply what to change in the plan." in message
+    assert "Plan mode stays on. Show the user the plan in your reply, and ask what to change." in message
     assert "No mode" not in message
     assert planning.client.approval_mode is ApprovalMode.PLAN
 
