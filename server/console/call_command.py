@@ -202,7 +202,7 @@ def _with_copied_output(result: Json) -> Json:
     path = as_mapping(as_mapping(result.get("_meta")).get(FACTS_KEY)).get("outputFile")
     folder = tempfile.gettempdir()
     # Upstreams cannot set this fact. Even if one could, only a file with the output of a command would be copied.
-    is_output = re.compile(rf"{re.escape(folder)}/{OUTPUTS}[0-9a-f]+/\w+/output-\w+\.txt").fullmatch
+    is_output = re.compile(rf"{re.escape(folder)}/{OUTPUTS}[0-9a-f]+/\w+/outputs/output-\w+\.txt").fullmatch
     if not isinstance(path, str) or not is_output(path):
         return result
     descriptor, copy = tempfile.mkstemp(".txt", f"{OUTPUTS}output-", folder)

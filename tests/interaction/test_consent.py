@@ -54,16 +54,15 @@ def edit_of(target: Path) -> dict[str, Any]:
 
 
 @pytest.mark.requirement("consent.bound")
-async def test_a_replayed_answer_asks_again(root: Path, target: Path) -> None:
-    # Writing the same text again leaves the file's state as it was, so only its single use can refuse the replay.
-    arguments = {"file_path": str(target), "content": target.read_text()}
+async def test_a_replayed_answer_asks_again(root: Path) -> None:
+    arguments = {"command": "touch replayed.txt"}  # nothing but its single use can make the answer invalid
     async with connected("memory", MODERN, root, elicitation_callback=unused_callback) as client:
-        question = await send_call(client, arguments, tool="write_file")
+        question = await send_call(client, arguments, tool="run_shell_command")
         assert isinstance(question, types.InputRequiredResult)
-        result = await send_call(client, arguments, ONCE, question.request_state, tool="write_file")
+        result = await send_call(client, arguments, ONCE, question.request_state, tool="run_shell_command")
         assert isinstance(result, types.CallToolResult)
         assert not result.is_error
-        replay_result = await send_call(client, arguments, ONCE, question.request_state, tool="write_file")
+        replay_result = await send_call(client, arguments, ONCE, question.request_state, tool="run_shell_command")
     assert isinstance(replay_result, types.InputRequiredResult)
 
 

@@ -225,6 +225,9 @@ class BaseTool(ABC, Generic[ParamsT]):
         """Return why this client's user must be asked even if rules and modes allow the call, or an empty string."""
         return ""
 
+    def check_before_question(self, params: ParamsT) -> None:
+        """Raise a `ToolError` if the call would fail after a person had agreed to it."""
+
     def record_consent(self, client_key: str) -> None:
         """Record that this client's user agreed to a call of this version of the tool."""
 

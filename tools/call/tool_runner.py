@@ -115,6 +115,7 @@ class ToolRunner:
                 refuse(permission)
             lasting: LastingAnswer | None = None
             if permission.verdict is Verdict.ASK:
+                tool.check_before_question(judgement.params)
                 outcome = await self._ask(judgement, entry, context, confirmer)
                 if isinstance(outcome, Question):
                     return outcome

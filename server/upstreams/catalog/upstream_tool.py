@@ -383,7 +383,6 @@ class DiscoveredMCPTool(BaseTool[Arguments]):
         is_asked_again = self.why_asked_again(context.client.key) != ""
         if self._trusted and not is_asked_again:
             return None
-        self._refuse_incomplete(params)
         return McpConfirmation(
             title=f"Confirm a call to the MCP server {self.alias}",
             server_name=self.alias,
@@ -392,7 +391,7 @@ class DiscoveredMCPTool(BaseTool[Arguments]):
             changes=self._changes if is_asked_again else "",
         )
 
-    def _refuse_incomplete(self, params: Arguments) -> None:
+    def check_before_question(self, params: Arguments) -> None:
         """Refuse a call without a required argument: the upstream would refuse it after a person had agreed to it.
 
         An argument with a default may be missing, because some servers list it as required and accept calls without it.

@@ -483,7 +483,7 @@ def find_files(
         elif "/" not in pattern and pattern != "**" and os.sep not in pattern:
             head.append(
                 f"This pattern matches only names directly in {'the' if len(starts) == 1 else 'each'} searched folder; "
-                f"'**/{shown_pattern}' searches subfolders too."
+                f"'**/{brief(shown_pattern)}' searches subfolders too."
             )
         if walk.has_passed_links:
             head.append("Symlinks to folders are followed only if the pattern names them.")
