@@ -100,7 +100,8 @@ _SCRATCH_CHANGERS = _by_program({
 _NETWORK = _by_program({
     "npm pnpm bun": r"""
         (i|install|ci|add|up|update|upgrade|outdated|publish|audit|exec|x|create|dlx
-        |view|info|show|v|search|find|s|se)\b.*
+        |in|ins|inst|clean-install|ic|it|cit|view|info|show|v|search|find|s|se|ping|whoami|diff|dist-tags?|owner
+        |access|login|adduser|unpublish|deprecate|doctor)\b.*
         |(init|innit)\ ((-y|--yes)\ )*[^-\ ].*
     """,
     "npx bunx pnpx uvx pipx": r".*",

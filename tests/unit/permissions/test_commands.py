@@ -153,6 +153,7 @@ npm show react                                  | X   ?rn ?rn ?rn w n
 npm v react                                     | X   ?rn ?rn ?rn w n
 npm search react                                | X   ?rn ?rn ?rn w n
 npm se react                                    | X   ?rn ?rn ?rn w n
+npm clean-install; npm whoami                   | X   ?wn ?wn ?wn w n
 npm init vite@latest app                        | X   ?wn ?wn ?wn w n
 npm init -y create-x                            | X   ?wn ?wn ?wn w n
 npm init -y                                     | X   ?w  ?w  w   w n
