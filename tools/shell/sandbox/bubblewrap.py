@@ -461,7 +461,7 @@ class BubblewrapConfinement:
             *visible_file_system.writable(roots),
             *(path for visible_path in visible_paths for path in without_private_paths(visible_path)),
         )
-        environment = visible_file_system.without_retries(
+        environment = visible_file_system.with_few_retries(
             {name: value for name, value in spec.environment.items() if name not in UNREACHABLE}
         )
         # Git fails if it may not read its settings file. Files in the workspace are ignored, because commands can

@@ -65,8 +65,8 @@ CACHE = f"{WORK}/.cache"  # where commands see the client's persistent cache
 _LEADING_NOWHERE = """
 XDG_RUNTIME_DIR DISPLAY WAYLAND_DISPLAY XAUTHORITY DBUS_SESSION_BUS_ADDRESS SSH_AUTH_SOCK SSH_AGENT_PID
 """
-# Without the network, package managers must fail at once, not after a minute of retries.
-_NO_RETRIES = dict.fromkeys(("npm_config_fetch_retries", "PIP_RETRIES", "CARGO_NET_RETRY", "UV_HTTP_RETRIES"), "0")
+# Without the network, package managers must not retry for a minute. Pip names the cause only when it retries.
+_FEW_RETRIES = {"npm_config_fetch_retries": "0", "PIP_RETRIES": "1", "CARGO_NET_RETRY": "0", "UV_HTTP_RETRIES": "0"}
 UNREACHABLE = _LEADING_NOWHERE.split()  # environment variables that refer to something unavailable in the sandbox
 
 
@@ -606,13 +606,13 @@ def sandbox_environment(
     variables["GIT_CEILING_DIRECTORIES"] = os.pathsep.join(ceilings)
     if is_reading:
         variables["GIT_OPTIONAL_LOCKS"] = "0"  # keeps git from updating the index in commands such as `git status`
-    return variables if is_online else without_retries(variables)
+    return variables if is_online else with_few_retries(variables)
 
 
-def without_retries(environment: Mapping[str, str]) -> dict[str, str]:
+def with_few_retries(environment: Mapping[str, str]) -> dict[str, str]:
     """Return the environment of a command without network access. The number of retries is kept where it is set."""
     present = {name.upper() for name in environment}  # npm's variables may be in upper case
-    return {**environment, **{name: value for name, value in _NO_RETRIES.items() if name.upper() not in present}}
+    return {**environment, **{name: value for name, value in _FEW_RETRIES.items() if name.upper() not in present}}
 
 
 def _by_depth(paths: Iterable[str]) -> tuple[str, ...]:
