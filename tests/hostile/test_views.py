@@ -879,8 +879,22 @@ async def test_nothing_lasts_next_to_a_workspace_in_tmp_and_the_result_says_so(
 async def test_if_the_server_ends_after_a_command_the_result_names_what_the_command_left_in_tmp(
     place: Place, view: CommandView
 ) -> None:
-    result = await place.run("echo hi > /tmp/y; cat file", view, Site(home=str(place.home), keeps_tmp=False))
+    site = Site(home=str(place.home), keeps_tmp=False)
+    caches = "mkdir -p $npm_config_cache $npm_config_logs_dir; echo x > $XDG_CACHE_HOME/x"
+    result = await place.run(f"{caches}; echo hi > /tmp/y; cat file", view, site)
     assert (result.output, result.changes.not_lasting) == ("one\n", ("/tmp/y",))
+
+
+@pytest.mark.requirement("sandbox.network")
+async def test_package_managers_without_the_network_hardly_retry_and_still_name_the_cause(place: Place) -> None:
+    variables = "$npm_config_fetch_retries $PIP_RETRIES $CARGO_NET_RETRY $UV_HTTP_RETRIES"
+    for view in (READING, WORKING):
+        assert (await place.run(f"echo {variables}", view)).output == "0 1 0 0\n"
+    assert (await place.run(f"echo {variables}", replace(WORKING, network=Network.HOST))).output == "\n"
+    result = await place.run(f"{PYTHON} -m pip download --index-url https://example.org/ absent")
+    assert "No matching distribution" in result.output
+    assert "name resolution" in result.output
+    assert result.output.count("Retrying") == 1
 
 
 @pytest.mark.requirement("sandbox.lasting")

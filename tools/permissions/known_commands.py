@@ -49,6 +49,7 @@ _READER_FORMS = _by_program({
         |range-diff|check-ignore|check-attr|var|version|help|cherry|fsck|bisect\ (log|view)|sparse-checkout\ list
         |ls-remote|stash\ (list|show)|worktree\ (list|prune\ (.*\ )?(-n|--dry-run))|lfs\ (ls-files|status|env))(\ .*)?
         |clean\ (.*\ )?(-[a-zA-Z]*n[a-zA-Z]*|--dry-run)(\ .*)?
+        |apply\ (?!(.*\ )?--apply\b)(.*\ )?--(check|stat|numstat|summary)(\ .*)?
         |branch(\ (-a|-r|-v|-vv|-l|--(all|remotes|list|show-current|verbose|(no-)?(merged|contains)\b.*
             |(sort|format|points-at|color)\b.*))(\ .*)?)?
         |tag(\ (-l|--list|-n\d*|--(sort|format|contains|points-at|merged|no-merged)\b.*)(\ .*)?)?
@@ -57,8 +58,12 @@ _READER_FORMS = _by_program({
         |submodule(\ (status|summary)(\ .*)?)?
         |notes(\ (list|show)(\ .*)?)?
     """,
-    "npm": r"(ls|list|root|prefix|bin|outdated|view|config\ (get|list|ls))(\ .*)?|run(-script)?|config",
+    "npm": r"""
+        (ls|list|ll|la|root|prefix|bin|outdated|view|info|show|v|search|find|s|se|explain|why|query|help|get
+        |config\ (get|list|ls)|pkg\ get)(\ .*)?|run(-script)?|config
+    """,
     "pnpm yarn": r"(ls|list|root|bin|why|outdated|view)(\ .*)?",
+    "npx": r"(--no-install\ )?[\w.-]+\ (-?-version|-[vV]|--help)",
     "pip pip3": r"(list|show|freeze|check|index)(\ .*)?",
     "uv": r"(tree|version)(\ .*)?",
     "cargo": r"(metadata|tree)(\ .*)?",
@@ -93,7 +98,12 @@ _SCRATCH_CHANGERS = _by_program({
 
 # Programs that need the network if their arguments match the pattern
 _NETWORK = _by_program({
-    "npm pnpm bun": r"(i|install|ci|add|up|update|upgrade|outdated|view|publish|audit|exec|create|dlx)\b.*",
+    "npm pnpm bun": r"""
+        (i|install|ci|add|up|update|upgrade|outdated|publish|audit|exec|x|create|dlx
+        |in|ins|inst|clean-install|ic|it|cit|view|info|show|v|search|find|s|se|ping|whoami|diff|dist-tags?|owner
+        |access|login|adduser|unpublish|deprecate|doctor)\b.*
+        |(init|innit)\ ((-y|--yes)\ )*[^-\ ].*
+    """,
     "npx bunx pnpx uvx pipx": r".*",
     "yarn": r"(install|add|up|upgrade|create|dlx|audit|publish)\b.*|(--\S+)?",
     "pip pip3": r"(install|download|index|wheel)\b.*",
@@ -117,7 +127,7 @@ _NETWORK = _by_program({
 })  # fmt: skip
 # How package managers run a package's program, which needs the network only if the package is not installed
 _RUNS_PACKAGE = re.compile(
-    r"(?:npx|bunx|(?:npm|pnpm|bun) exec(?: --)?) ([A-Za-z0-9_][\w.-]*)(?: .*)?", re.DOTALL | re.ASCII
+    r"(?:npx|bunx|(?:npm|pnpm|bun) (?:exec|x)(?: --)?) ([A-Za-z0-9_][\w.-]*)(?: .*)?", re.DOTALL | re.ASCII
 )
 _OFFLINE_OPTIONS = {"--offline", "--no-index", "--no-install"}  # options that turn the network off
 _RECURSIVE = re.compile(r"-[a-zA-Z]*[rR].*|--(dereference-)?recursive")

@@ -112,6 +112,15 @@ def test_the_environment_points_to_folders_that_exist_in_the_sandbox() -> None:
     assert (reading_environment["XDG_CACHE_HOME"], reading_environment["GIT_OPTIONAL_LOCKS"]) == ("/tmp/.cache", "0")
     with_downloads = sandbox_environment({**environment, "CARGO_HOME": "/w/c"}, ["/w"], ViewKind.WORKING, DOWNLOADS)
     assert (with_downloads["GOMODCACHE"], with_downloads["CARGO_HOME"]) == ("/var/tmp/.cache/go/pkg/mod", "/w/c")
+    offline_environment = sandbox_environment(
+        {**environment, "NPM_CONFIG_FETCH_RETRIES": "4", "PIP_RETRIES": "5"}, ["/w"], ViewKind.WORKING, is_online=False
+    )
+    assert {name: value for name, value in offline_environment.items() if "RETR" in name.upper()} == {
+        "NPM_CONFIG_FETCH_RETRIES": "4",
+        "PIP_RETRIES": "5",
+        "CARGO_NET_RETRY": "0",
+        "UV_HTTP_RETRIES": "0",
+    }
     # Programs search the parent folders of a workspace in /tmp, so temporary files are kept elsewhere.
     assert sandbox_environment(environment, ["/tmp/w"], ViewKind.READING)["TMPDIR"] == "/var/tmp"
 

@@ -94,6 +94,11 @@ npm run                                         | r   r   r   r   w n
 npm run build                                   | X   ?w  ?w  w   w n
 npm config get registry                         | r   r   r   r   w n
 npm config set registry x                       | X   ?w  ?w  w   w n
+npm explain x; npm why x; npm query '#x'; npm pkg get name; npm help | r r r r w n
+npm pkg set a=b                                 | X   ?w  ?w  w   w n
+git apply --check a.patch; git apply -p0 --stat a.patch; git apply --numstat <a.patch | r r r r w n
+git apply --stat --apply a.patch                | X   ?w  ?w  w   w n
+git apply a.patch                               | X   ?w  ?w  w   w n
 ss -ltnp && pgrep -af x; lsof -i :8000                       | r   r   r   r   w n
 git fsck --full                                 | r   r   r   r   w n
 git clean -nd; git worktree prune -n            | r   r   r   r   w n
@@ -144,6 +149,16 @@ python3 -m pip install x                        | X   ?wn ?wn ?wn w n
 git push origin main                            | X   ?wn ?wn ?wn w n
 curl -sI https://example.org/ | head -1         | X   ?rn ?rn ?rn w n
 npm view x && git ls-remote origin              | X   ?rn ?rn ?rn w n
+npm info react version                          | X   ?rn ?rn ?rn w n
+npm show react                                  | X   ?rn ?rn ?rn w n
+npm v react                                     | X   ?rn ?rn ?rn w n
+npm search react                                | X   ?rn ?rn ?rn w n
+npm se react                                    | X   ?rn ?rn ?rn w n
+npm clean-install; npm whoami                   | X   ?wn ?wn ?wn w n
+npm init vite@latest app                        | X   ?wn ?wn ?wn w n
+npm init -y create-x                            | X   ?wn ?wn ?wn w n
+npm init -y                                     | X   ?w  ?w  w   w n
+npm create vite                                 | X   ?wn ?wn ?wn w n
 curl -so page https://example.org/              | X   ?wn ?wn ?wn w n
 curl -O localhost:8000/page                     | X   ?w  ?w  w   w n
 curl -so /dev/null -XPOST localhost:8000        | r   r   r   r   w n
@@ -528,6 +543,9 @@ def test_a_remote_that_is_a_path_is_asked_about_as_a_path_and_not_as_the_network
         ("cd web && npx tsc", "?w"),
         ("timeout 60 npm exec -- tsc -p .", "?w"),
         ("pnpm exec tsc", "?w"),
+        ("npm x tsc", "?w"),
+        ("npx tsc --version", "r"),
+        ("npx absent --version", "?rn"),
         ("npx tsc && npx absent", "?wn"),
         ("npx tsc@5", "?wn"),
         ("npx -p tsc tsc", "?wn"),
@@ -547,7 +565,7 @@ def test_a_program_of_an_installed_package_needs_no_network(copy: Path, command:
     assert outcome(copy, command) == expected
     (copy / "node_modules/.bin/tsc").unlink()
     if command.startswith(("npx", "pnpm")):
-        assert outcome(copy, command) == "?wn"
+        assert outcome(copy, command) == ("?rn" if "--version" in command else "?wn")
 
 
 @pytest.mark.requirement("commands.rules")

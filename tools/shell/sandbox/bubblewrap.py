@@ -461,7 +461,9 @@ class BubblewrapConfinement:
             *visible_file_system.writable(roots),
             *(path for visible_path in visible_paths for path in without_private_paths(visible_path)),
         )
-        environment = {name: value for name, value in spec.environment.items() if name not in UNREACHABLE}
+        environment = visible_file_system.with_few_retries(
+            {name: value for name, value in spec.environment.items() if name not in UNREACHABLE}
+        )
         # Git fails if it may not read its settings file. Files in the workspace are ignored, because commands can
         # change them.
         settings_files = filter(os.path.isfile, settings_files_of_git(self._site.home))
@@ -518,10 +520,11 @@ class BubblewrapConfinement:
             self._caches.add(cache)
             empty_if_large(cache, self._site.temporary_bytes)
         work = SCRATCH if command_view.kind is ViewKind.READING else private_folders.WORK
+        is_online = command_view.network is Network.HOST
         downloads = visible_file_system.private_downloads(
             spec.environment,
             cache or os.path.join(self._folders.path_of(client_key) or "", work, ".cache"),
-            is_online=command_view.network is Network.HOST,
+            is_online=is_online,
         )
         present = visible_file_system.writable(roots)
         hidden_paths = visible_file_system.secrets_of(site, present, command_view)
@@ -529,11 +532,11 @@ class BubblewrapConfinement:
         sandbox_spec = replace(
             self._bubblewrap_spec(program, spec, gate, may_take_shares=command_view.may_take_shares),
             environment=visible_file_system.sandbox_environment(
-                spec.environment, present, command_view.kind, downloads
+                spec.environment, present, command_view.kind, downloads, is_online=is_online
             ),
             namespaces=namespaces or (),
         )
-        is_own = command_view.network is not Network.HOST and namespaces is None
+        is_own = not is_online and namespaces is None
         preparation = ViewPreparation(
             site=site,
             scanner=self._scanner,

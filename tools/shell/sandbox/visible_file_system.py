@@ -58,12 +58,15 @@ SYSTEM_ROOTS = frozenset((*SYSTEM, *PRIVATE, *_NO_WORKSPACES.split()))
 # leaves in the real caches. The real caches can still be read, for example for packages that were already downloaded.
 # npm's logs are not in its cache, so that the file tools can find them.
 CACHES = {"XDG_CACHE_HOME": ".cache", "npm_config_cache": ".cache/npm", "npm_config_logs_dir": "npm-logs"}
+_CACHES_IN_TMP = frozenset(f"{TEMPORARY}/{folder.split('/')[0]}" for folder in CACHES.values())
 # Private folders below the cache for what build programs download and then use in place, keyed by variable
 DOWNLOADS = {"GOPATH": "go", "GOMODCACHE": "go/pkg/mod", "CARGO_HOME": "cargo", "GRADLE_USER_HOME": "gradle"}
 CACHE = f"{WORK}/.cache"  # where commands see the client's persistent cache
 _LEADING_NOWHERE = """
 XDG_RUNTIME_DIR DISPLAY WAYLAND_DISPLAY XAUTHORITY DBUS_SESSION_BUS_ADDRESS SSH_AUTH_SOCK SSH_AGENT_PID
 """
+# Without the network, package managers must not retry for a minute. Pip names the cause only when it retries.
+_FEW_RETRIES = {"npm_config_fetch_retries": "0", "PIP_RETRIES": "1", "CARGO_NET_RETRY": "0", "UV_HTTP_RETRIES": "0"}
 UNREACHABLE = _LEADING_NOWHERE.split()  # environment variables that refer to something unavailable in the sandbox
 
 
@@ -167,7 +170,8 @@ class PreparedView:
                     if not any(contains(entry, mount_point) for mount_point in tmp_mount_points)
                 )
         remove_tree(self.alone)
-        return replace(changes, not_lasting=tuple(TEMPORARY + path[len(folder) :] for path in leftovers))
+        paths = (TEMPORARY + path[len(folder) :] for path in leftovers)
+        return replace(changes, not_lasting=tuple(path for path in paths if path not in _CACHES_IN_TMP))
 
 
 class StandIns(NamedTuple):
@@ -577,7 +581,12 @@ def private_downloads(environment: Mapping[str, str], cache: str, *, is_online: 
 
 
 def sandbox_environment(
-    environment: Mapping[str, str], roots: Sequence[str], kind: ViewKind, downloads: Iterable[str] = ()
+    environment: Mapping[str, str],
+    roots: Sequence[str],
+    kind: ViewKind,
+    downloads: Iterable[str] = (),
+    *,
+    is_online: bool = True,
 ) -> dict[str, str]:
     is_reading = kind is ViewKind.READING
     variables = {name: value for name, value in environment.items() if name not in UNREACHABLE}
@@ -597,7 +606,13 @@ def sandbox_environment(
     variables["GIT_CEILING_DIRECTORIES"] = os.pathsep.join(ceilings)
     if is_reading:
         variables["GIT_OPTIONAL_LOCKS"] = "0"  # keeps git from updating the index in commands such as `git status`
-    return variables
+    return variables if is_online else with_few_retries(variables)
+
+
+def with_few_retries(environment: Mapping[str, str]) -> dict[str, str]:
+    """Return the environment of a command without network access. The number of retries is kept where it is set."""
+    present = {name.upper() for name in environment}  # npm's variables may be in upper case
+    return {**environment, **{name: value for name, value in _FEW_RETRIES.items() if name.upper() not in present}}
 
 
 def _by_depth(paths: Iterable[str]) -> tuple[str, ...]:
