@@ -16,6 +16,7 @@ import textwrap
 from collections import Counter
 from collections.abc import Awaitable, Callable, Iterator, Mapping
 from dataclasses import dataclass, field
+from itertools import islice
 from os.path import commonprefix
 from typing import Any, Literal, cast
 
@@ -392,13 +393,18 @@ class DiscoveredMCPTool(BaseTool[Arguments]):
         )
 
     def _refuse_incomplete(self, params: Arguments) -> None:
-        """Refuse a call without a required argument: the upstream would refuse it after a person had agreed to it."""
+        """Refuse a call without a required argument: the upstream would refuse it after a person had agreed to it.
+
+        An argument with a default may be missing, because some servers list it as required and accept calls without it.
+        """
         schema = as_mapping(self.definition.get("inputSchema"))
-        required = [name for name in as_list(schema.get("required")) if isinstance(name, str)]
-        missing = [f"'{brief(name)}' is required." for name in required if name not in params]
+        properties = as_mapping(schema.get("properties"))
+        names = (name for name in as_list(schema.get("required")) if isinstance(name, str) and name not in params)
+        needed = (name for name in names if "default" not in as_mapping(properties.get(name)))
+        missing = [f"'{brief(name)}' is required." for name in islice(needed, MAX_NAMED_ARGUMENTS)]
         if missing:
-            accepted = ", ".join(map(brief, [*as_mapping(schema.get("properties"))][:MAX_NAMED_ARGUMENTS]))
-            problem = visible_line(" ".join([*missing[:MAX_NAMED_ARGUMENTS], f"Accepted: {accepted or 'anything'}."]))
+            accepted = ", ".join(map(brief, islice(properties, MAX_NAMED_ARGUMENTS)))
+            problem = visible_line(" ".join([*missing, f"Accepted: {accepted or 'anything'}."]))
             raise InvalidToolParamsError(self.name, problem)
 
     async def execute(self, params: Arguments, context: ToolContext) -> ToolResult:
