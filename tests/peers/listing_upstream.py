@@ -72,7 +72,7 @@ def say(message: dict[str, Any]) -> None:
 
 def ask_question() -> None:
     say({"method": "notifications/tools/list_changed"})
-    form = {"mode": "form", "message": "Sure?", "requestedSchema": {"type": "object", "properties": {}}}
+    form: dict[str, Any] = {"mode": "form", "message": "Sure?", "requestedSchema": {"type": "object", "properties": {}}}
     say({"id": "question", "method": "elicitation/create", "params": form})
     while json.loads(sys.stdin.readline()).get("id") != "question":
         pass
