@@ -14,6 +14,7 @@ The argument is the orders, as JSON. Besides `name` and the lists, they may have
 - `live`: before each answer, read the file of orders again; do not announce changes; refuse unlisted tools with an
   error result, or with an error of this code if `live` is a number.
 - `announces`: after each call, read the file of orders again, and announce changed tools.
+- `asks`: announce changed tools and ask a question in each call, and answer nothing until it is answered.
 - `modern`: speak `2026-07-28`.
 """
 
@@ -69,6 +70,14 @@ def say(message: dict[str, Any]) -> None:
     sys.stdout.flush()
 
 
+def ask_question() -> None:
+    say({"method": "notifications/tools/list_changed"})
+    form: dict[str, Any] = {"mode": "form", "message": "Sure?", "requestedSchema": {"type": "object", "properties": {}}}
+    say({"id": "question", "method": "elicitation/create", "params": form})
+    while json.loads(sys.stdin.readline()).get("id") != "question":
+        pass
+
+
 def main(orders: dict[str, Any]) -> None:
     while "after" in orders and not Path(orders["after"]).exists():
         time.sleep(0.005)
@@ -91,6 +100,8 @@ def main(orders: dict[str, Any]) -> None:
             time.sleep(600)
         if "id" not in message or not method or method in orders.get("silent", ()):
             continue
+        if method == "tools/call" and "asks" in orders:
+            ask_question()
         if "live" in orders:
             orders |= json.loads(Path(orders["orders"]).read_text(encoding="utf-8"))
         result = answer(orders, method, message.get("params") or {})

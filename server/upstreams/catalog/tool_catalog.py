@@ -290,6 +290,10 @@ class ToolCatalog:
         standings = (self.standing(alias, name) for name in (() if listing is None else listing.definitions))
         return Counter(standing.partition(" ")[0] for standing in standings if standing)
 
+    def is_blocked(self, alias: str, definition: Definition) -> bool:
+        """Return whether the lock file does not approve a tool that a client's own session may list."""
+        return self.lock is not None and self._prepared_of(alias, definition).block is not None
+
     def is_blocked_as(self, alias: str, name: str, version: str) -> bool:
         """Return whether exactly this version of a tool is blocked."""
         block = self._listings[alias].blocks.get(name) if alias in self._listings else None

@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import anyio
 from anyio.abc import TaskGroup
@@ -30,7 +30,7 @@ from server.upstreams.connections.connection import (
     UpstreamState,
     failure_of,
 )
-from server.upstreams.session.list_reader import TOOLS, IsThisServerError, Offer, read_list
+from server.upstreams.session.list_reader import TOOLS, IsThisServerError, Offer, in_turns, read_list
 from server.upstreams.session.protocol_era import EraChoice
 from server.upstreams.session.upstream_questions import SessionOptions
 from server.upstreams.session.upstream_session import ChangeStream, UpstreamSession, open_session
@@ -132,42 +132,45 @@ class ClientSessions:
         """
         slot = self._slots.get(key_of(exchange))
         if slot is not None and slot.session is session:
-            is_current = slot.tools_basis == (session.tool_changes, self.upstream.offer.items(TOOLS))
-            return slot.tools if is_current else await self._read_tools(slot, session)
+            # An upstream that waits for the answer to its question may list nothing before it has the answer.
+            is_fixed = "suspended" in exchange.carried
+            is_current = is_fixed or slot.tools_basis == (session.tool_changes, self.upstream.offer.items(TOOLS))
+            return slot.tools if is_current else await self._updated_tools(slot, session)
         if session is not self.upstream.session:
             raise ConnectionLostError  # nobody knows what a session lists that is just being closed
         return {}
 
-    async def _read_tools(self, slot: _SessionSlot, session: UpstreamSession) -> Mapping[str, Json]:
-        upstream = self.upstream
-        async with slot.reading:
-            basis = session.tool_changes, upstream.offer.items(TOOLS)
-            if slot.tools_basis == basis:
-                return slot.tools
-            common = upstream.offer
-            offer = Offer({}, dict(common.digests), dict(common.omissions), set(common.truncated))
-            try:
-                with anyio.fail_after(upstream.entry.list_timeout / 1000):
-                    items = await read_list(session, TOOLS, offer)
-            except (UpstreamError, IsThisServerError, TimeoutError) as error:
-                if isinstance(error, UpstreamError) and not session.era.announces("tools"):
-                    return {}
-                raise ToolError(
-                    ToolErrorType.UPSTREAM_UNAVAILABLE,
-                    f"The server {upstream.alias} did not list its tools on this client's own connection, so the call "
-                    "was not sent. Try the call again later, or continue without it.",
-                ) from None
-            listed = {item["name"]: item for item in common.items(TOOLS)}
-            is_other_era = session.era.is_modern != (upstream.era is not None and upstream.era.is_modern)
-            tools = {item["name"]: item for item in items}
-            for name in tools.keys() & listed.keys():
-                if _is_same(tools[name], listed[name], is_other_era=is_other_era):
-                    tools[name] = listed[name]
-            is_announced = slot.tools_basis is not None and slot.tools_basis[0] != basis[0]
-            slot.tools, slot.tools_basis = tools, basis
-            if tools.keys() != listed.keys() or any(tools[name] is not listed[name] for name in tools):
-                self._renew_common_list(session, is_announced=is_announced)
-            return tools
+    async def _updated_tools(self, slot: _SessionSlot, session: UpstreamSession) -> Mapping[str, Json]:
+        try:
+            # The limit includes the wait for another call that reads the tools.
+            with anyio.fail_after(self.upstream.entry.list_timeout / 1000):
+                async with slot.reading:
+                    if slot.tools_basis != (session.tool_changes, self.upstream.offer.items(TOOLS)):
+                        await self._read_tools(slot, session)
+                    return slot.tools
+        except (UpstreamError, IsThisServerError, TimeoutError) as error:
+            if isinstance(error, UpstreamError) and not session.era.announces("tools"):
+                return {}
+            raise ToolError(
+                ToolErrorType.UPSTREAM_UNAVAILABLE,
+                f"The server {self.upstream.alias} did not list its tools on this client's own connection, so the call "
+                "was not sent. Try the call again later, or continue without it.",
+            ) from None
+
+    async def _read_tools(self, slot: _SessionSlot, session: UpstreamSession) -> None:
+        upstream, common = self.upstream, self.upstream.offer
+        basis = session.tool_changes, common.items(TOOLS)
+        offer = Offer({}, dict(common.digests), dict(common.omissions), set(common.truncated))
+        tools = {item["name"]: item for item in await read_list(session, TOOLS, offer)}
+        listed = {item["name"]: item for item in basis[1]}
+        is_other_era = session.era.is_modern != (upstream.era is not None and upstream.era.is_modern)
+        async for name in in_turns(tools.keys() & listed.keys()):
+            if is_same_tool(tools[name], listed[name], is_other_era=is_other_era):
+                tools[name] = listed[name]
+        is_announced = slot.tools_basis is not None and slot.tools_basis[0] != basis[0]
+        slot.tools, slot.tools_basis = tools, basis
+        if tools.keys() != listed.keys() or any(tools[name] is not listed[name] for name in tools):
+            self._renew_common_list(session, is_announced=is_announced)
 
     def _renew_common_list(self, session: UpstreamSession, *, is_announced: bool) -> None:
         """Have the listing process replaced, unless it is in use, if a newer process of the program lists other tools.
@@ -186,7 +189,7 @@ class ClientSessions:
             await anyio.sleep(SETTLE_SECONDS)
             slot.tools_changed = anyio.Event()
             with suppress(ToolError, RelayError):  # the next call reports the error
-                await self._read_tools(slot, session)
+                await self._updated_tools(slot, session)
             await anyio.sleep(LONGEST_SETTLE_SECONDS)  # a server may announce changes all the time
 
     def find_open(self, serial: int) -> UpstreamSession | None:
@@ -343,7 +346,7 @@ class ClientSessions:
         return [session for session in sessions if session is not None]
 
 
-def _is_same(tool: Json, listed_tool: Json, *, is_other_era: bool) -> bool:
+def is_same_tool(tool: Mapping[str, Any], listed_tool: Mapping[str, Any], *, is_other_era: bool = False) -> bool:
     """Return whether two sessions list the same tool. In another era, it may lack an output schema.
 
     `_meta` does not count: nobody is asked about it, and it may contain the id of a process.

@@ -35,9 +35,11 @@ from anyio.abc import TaskGroup
 from server.clients.client_request import Exchange, NotAskedError
 from server.protocol.json_rpc import INVALID_PARAMS, METHOD_NOT_FOUND, Json
 from server.protocol.request_table import input_required
+from server.settings.settings_files import LOCK_NAME
 from server.store.replica import Replica
 from server.store.sealing import SealedStates
 from server.upstreams.catalog.upstream_tool import DiscoveredMCPTool
+from server.upstreams.connections.client_sessions import is_same_tool
 from server.upstreams.connections.connection import LoginNeededError, Upstream
 from server.upstreams.connections.pool import UpstreamPool, bounded_gather
 from server.upstreams.relay.relayed_results import (
@@ -454,7 +456,14 @@ class Relay:
                 return await self._send_once(request, exchange)  # the session may have changed while waiting
         if request.tool is not None and name is None:
             own_tools = await self._own_tools(request.upstream, session, exchange)
-            if own_tools.get(request.tool.upstream_name, request.tool.definition) != request.tool.definition:
+            definition = own_tools.get(request.tool.upstream_name, request.tool.definition)
+            if self.pool.catalog.is_blocked(request.tool.alias, definition):
+                raise ToolError(
+                    ToolErrorType.EXECUTION_DENIED,
+                    f"This tool of the server {request.upstream.alias} is no longer approved in {LOCK_NAME}, so "
+                    "nothing was sent.",
+                )
+            if not is_same_tool(definition, request.tool.definition):
                 raise ToolError(
                     ToolErrorType.EXECUTION_DENIED,
                     f"The server {request.upstream.alias} has changed this tool in the meantime (its description or "

@@ -8,13 +8,17 @@ import sys
 from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 
+import anyio
 import pytest
 
 from server.settings.settings_files import LOCK_NAME
+from server.upstreams.catalog.lock_file import lock_text
+from server.upstreams.session.list_reader import TOOLS
 from tests.fork_server import forked
 from tests.harness import server_arguments, write_config
 from tests.interaction.relay.changing import Person
 from tests.interaction.relay.clients import (
+    Answer,
     Json,
     WireClient,
     client_on,
@@ -55,7 +59,7 @@ class Program:
         return self._methods.read_text().split().count("tools/call")
 
 
-def connect(server: Network, era: str, name: str, person: Person) -> AbstractAsyncContextManager[WireClient]:
+def connect(server: Network, era: str, name: str, person: Answer) -> AbstractAsyncContextManager[WireClient]:
     return client_on(http_transport(f"{server.url}/mcp", TOKENS[name]), era, {"elicitation": {}}, person)
 
 
@@ -131,6 +135,79 @@ async def test_no_call_reaches_a_clients_own_process_that_does_not_list_its_tool
             result = await ada.call("up__refund")
     assert result["_meta"]["coretools-mcp/error"]["type"] == "upstream_unavailable"
     assert "did not list its tools on this client's own connection" in result["content"][0]["text"]
+    assert program.calls() == 0
+
+
+@pytest.mark.requirement("proxy.versions")
+@by_eras
+async def test_calls_that_wait_for_the_same_list_do_not_wait_one_after_another(
+    client_era: str, upstream_era: str, tmp_path: Path
+) -> None:
+    program = Program(tmp_path, upstream_era)
+    entry = {**program.entry, "listTimeout": 500}
+    async with network(tmp_path, {"up": entry}, settings=YOLO) as server:
+        await server.app.registry.discover_all_tools()
+        program.offer(OLD, silent=["tools/list"])
+        async with connect(server, client_era, "ada", Person()) as ada, anyio.create_task_group() as tasks:
+            for _ in range(12):
+                tasks.start_soon(ada.call, "up__refund")
+    lists = (tmp_path / "methods").read_text().split().count("tools/list")
+    assert lists <= 6, "one for all, and one for most calls"
+
+
+@pytest.mark.requirement("proxy.versions")
+@by_era
+async def test_an_upstream_that_lists_nothing_before_its_question_is_answered_gets_the_answer(
+    era: str, tmp_path: Path
+) -> None:
+    program, person = Program(tmp_path, "handshake"), Person()
+    program.offer(OLD, asks=[])
+    entry = {**program.entry, "listTimeout": 500}
+    async with (
+        network(tmp_path, {"up": entry}, settings=YOLO) as server,
+        connect(server, era, "ada", person) as ada,
+    ):
+        assert text_or_json(await ada.call("up__refund")) == "from up"
+    assert len(person.messages) == 1
+
+
+@pytest.mark.requirement("proxy.versions")
+@by_era
+async def test_consent_is_not_lost_if_only_the_id_of_the_listing_process_changes(era: str, tmp_path: Path) -> None:
+    program = Program(tmp_path, "handshake")
+
+    async def answer(method: str, params: Json) -> Json:
+        program.offer({**OLD, "_meta": {"id": "new"}})
+        upstream = server.app.pool.by_alias["up"]
+        upstream.renew(is_announced=False)
+        await until(lambda: "_meta" in upstream.offer.items(TOOLS)[0])
+        return Person()(method, params)
+
+    async with (
+        network(tmp_path, {"up": {**program.entry, "trust": False}}) as server,
+        connect(server, era, "ada", answer) as ada,
+    ):
+        assert text_or_json(await ada.call("up__refund")) == "from up"
+
+
+@pytest.mark.requirement("lock.shown")
+async def test_consent_does_not_count_if_the_version_of_a_clients_own_process_was_blocked_meanwhile(
+    tmp_path: Path,
+) -> None:
+    program = Program(tmp_path, "handshake")
+    servers = {"up": {**program.entry, "trust": False}}
+    path = await write_lock(tmp_path, servers)
+
+    async def answer(method: str, params: Json) -> Json:
+        path.write_bytes(lock_text({}))
+        while "nobody has approved it" not in (await ada.items_by_name("tools"))["up__refund"]["description"]:
+            await pause()
+        return Person()(method, params)
+
+    async with network(tmp_path, servers) as server, connect(server, "handshake", "ada", answer) as ada:
+        await ada.items_by_name("tools")
+        program.offer({**OLD, "annotations": {"title": "Refund"}})
+        assert f"is no longer approved in {LOCK_NAME}" in refusal_of(await ada.call("up__refund"))
     assert program.calls() == 0
 
 
