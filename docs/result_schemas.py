@@ -113,7 +113,8 @@ _PROPERTIES: dict[str, dict[str, dict[str, Any]]] = {
                     "own": {"type": "boolean", "description": "False if another session made it."},
                 }
             ),
-        }
+        },
+        "older": {"type": "integer", "description": "Older changes not listed, at most 1,000."},
     },
     "undo_change": {
         **_CHANGE,

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from tools.files.change.revert import ChangeUndo
 
 MAX_LISTED = 30  # maximum number of changes in a list
+MAX_COUNTED = 1_000  # maximum number of older changes that are counted
 _CHANGE, _PLAN = "undone_change", "undo_plan"  # keys in a call's memo
 
 
@@ -36,19 +37,23 @@ def _author(tool: str, context: ToolContext) -> Author:
     return author
 
 
-class ListChangesTool(BuiltinTool[ToolParams]):
+class ListChangesParams(ToolParams):
+    before: int | None = Field(default=None, ge=1, description="Only changes before this id.")
+
+
+class ListChangesTool(BuiltinTool[ListChangesParams]):
     name = "list_changes"
     title = "List changes"
     display_name = "ListChanges"
     description = "List recent file changes (history) for undo_change. Excludes changes by commands."
     kind = ToolKind.READ
     behaviour = READS
-    params_model = ToolParams
+    params_model = ListChangesParams
 
-    def get_description(self, params: ToolParams, context: ToolContext) -> str:
-        return "List changes"
+    def get_description(self, params: ListChangesParams, context: ToolContext) -> str:
+        return "List changes" if params.before is None else f"List changes before {params.before}"
 
-    async def execute(self, params: ToolParams, context: ToolContext) -> ToolResult:
+    async def execute(self, params: ListChangesParams, context: ToolContext) -> ToolResult:
         author = _author(self.name, context)
 
         def list_recorded() -> ToolResult:
@@ -59,11 +64,19 @@ class ListChangesTool(BuiltinTool[ToolParams]):
             )
 
             is_own = author.journal.is_own
-            changes = author.journal.changes(author.client, context.workspace.roots, limit=MAX_LISTED)
+            found = author.journal.changes(
+                author.client, context.workspace.roots, limit=MAX_LISTED + MAX_COUNTED, before=params.before
+            )
+            changes, older = found[:MAX_LISTED], len(found[MAX_LISTED:])
             lines = describe_changes(changes, context.workspace, is_own)
-            lines = lines or ["No file changes are recorded in this workspace."]
+            if older:
+                count = f"{older:,}{' or more' if older == MAX_COUNTED else ''}"
+                lines.append(f"Older changes not shown: {count}. Continue with before={changes[-1].id}.")
+            period = "" if params.before is None else f" before {params.before}"
+            lines = lines or [f"No file changes{period} are recorded in this workspace."]
             structured = {
-                "changes": [{**change_as_json(change, "change_id"), "own": is_own(change.id)} for change in changes]
+                "changes": [{**change_as_json(change, "change_id"), "own": is_own(change.id)} for change in changes],
+                "older": older,
             }
             return ToolResult("\n".join([*lines, NOT_COVERED]), f"Changes: {len(changes)}", structured)
 
@@ -134,8 +147,10 @@ class UndoChangeTool(BuiltinTool[UndoParams]):
         return change
 
     def _plan(self, params: UndoParams, context: ToolContext) -> ChangeUndo:
-        from tools.files.change.revert import plan_undo, target_of  # noqa: PLC0415 - loaded on first use
+        from tools.files.change.revert import plan_chosen, plan_undo, target_of  # noqa: PLC0415 - loaded on first use
 
         author, change = _author(self.name, context), self._change(params, context)
+        if params.change_id is None:
+            return plan_chosen(change, context.workspace, author, author.client, context.reads, context.signal)
         target = target_of(change, context.workspace, context.reads, context.signal, author)
         return plan_undo(target, change, author.journal, author.client)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
+import re
 import time
 from collections.abc import Generator, Sequence
 from contextlib import contextmanager, suppress
@@ -23,6 +24,7 @@ MAX_RUNNING = 16
 MAX_KEPT = 100  # jobs remembered per client; the job that finished first is forgotten first, with its output
 STOP_SECONDS = 10.0  # time limit for stopping a job, so that nothing waits forever for a hung disk
 STOP_GRACE_SECONDS = 2.0  # pause between SIGTERM and SIGKILL, because a background process may have something to save
+_JOB_ID = re.compile(r"bg_[0-9a-f]{8}(@.*)?")
 KEPT_BYTES = 1 << 15  # bytes of a finished job's output kept in memory; the whole output is in the file
 
 
@@ -90,6 +92,10 @@ class JobTable:
             )
         ids = ", ".join(self._jobs)
         known = f"Known jobs: {ids}. list_background_jobs shows more about them." if ids else "There are no jobs."
+        if _JOB_ID.fullmatch(job_id.strip()):
+            known += (
+                " A job ends with the server or the client's session, so start the command again if you still need it."
+            )
         raise ToolError(
             ToolErrorType.JOB_NOT_FOUND,
             f"There is no background job '{job_id:.40}'. {known}",

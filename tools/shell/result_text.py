@@ -197,6 +197,8 @@ def _explanations(command: FinishedCommand) -> list[str]:
                     "Ask the user to run the command, or ask the operator to add the paths that it needs to "
                     "shell.readable."
                 )
+    if "the editor 'false'" in text:
+        notes.append("Note: no editor can open here. For git rebase -i, set GIT_SEQUENCE_EDITOR to a command.")
     if command.has_failed:
         # Variables that the output complains about, and that were withheld from the command.
         words = {word for line in text.splitlines() if _NO_VARIABLE.search(line) for word in re.findall(r"\w+", line)}

@@ -294,6 +294,8 @@ async def test_a_client_may_stop_its_job_without_a_question(shell: Shell) -> Non
 async def test_the_error_for_an_unknown_job_names_the_known_ones(shell: Shell) -> None:
     with pytest.raises(ToolError, match=r"no background job 'bg_0'\. There are no jobs\.$"):
         await shell.call(StopJobTool(), job_id="bg_0")
+    with pytest.raises(ToolError, match=r"'bg_01234567'\. There are no jobs\. A job ends with the server or "):
+        await shell.call(StopJobTool(), job_id="bg_01234567")
     job = await start_job(shell, "sleep 600")
     for tool in (ReadOutputTool(), StopJobTool()):
         with pytest.raises(ToolError, match=f"no background job 'bg_0'. Known jobs: {job.id}") as error_info:

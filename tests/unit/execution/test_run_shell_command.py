@@ -55,6 +55,15 @@ async def test_a_non_zero_exit_code_is_reported_and_is_no_failure_of_the_call(sh
     assert silent_result.return_display == "Command exited with code 4"
 
 
+@pytest.mark.requirement("environment.nobody_waits")
+async def test_a_rebase_that_needs_an_editor_says_how_to_do_without(shell: Shell) -> None:
+    git = "git -c user.name=t -c user.email=t@example.org"
+    await shell.run(f"git init -q && {git} commit -q --allow-empty -m one")
+    text = text_of(await shell.run(f"GIT_SEQUENCE_EDITOR=false {git} rebase -i --root"))
+    assert "Note: no editor can open here. For git rebase -i, set GIT_SEQUENCE_EDITOR to a command.\n" in text
+    assert "GIT_SEQUENCE_EDITOR" not in text_of(await shell.run("EDITOR=vi; echo $EDITOR; false"))
+
+
 @pytest.mark.requirement("shell.environment.lacking")
 async def test_a_variable_that_a_failed_command_lacks_and_the_server_has_is_named(
     shell: Shell, monkeypatch: pytest.MonkeyPatch

@@ -474,6 +474,9 @@ async def test_refusals_have_their_codes(root: Path, context: ToolContext) -> No
     error = await refusal(context, old_string="same same", new_string="same same")
     assert error.code is ToolErrorType.EDIT_NO_CHANGE
     error = await refusal(context, old_string="same", new_string="same")
+    assert error.code is ToolErrorType.EDIT_NO_CHANGE
+    assert "old_string and new_string are the same" in error.message
+    error = await refusal(context, old_string="same", new_string="other")
     assert error.code is ToolErrorType.EDIT_EXPECTED_OCCURRENCE_MISMATCH
     error = await refusal(context, old_string="same same", new_string="\udc80")
     assert error.code is ToolErrorType.INVALID_TOOL_PARAMS

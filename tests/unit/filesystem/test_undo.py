@@ -202,6 +202,46 @@ async def test_a_file_that_changed_since_is_not_touched_and_the_error_shows_the_
 
 
 @pytest.mark.requirement("undo.moved_on")
+async def test_the_error_without_a_number_names_the_next_older_change_that_can_be_undone(
+    root: Path, context: ToolContext
+) -> None:
+    for name in ("a.txt", "b.txt", "c.txt", "c.txt", "b.txt"):
+        await write(context, name, f"{os.urandom(4).hex()}\n")
+    (root / "c.txt").write_text("theirs\n")
+    await undo(context)
+    for number, name in ((2, "b.txt"), (1, "a.txt")):
+        hint = f"\nChange {number} ({root}/{name}) is the next older one that can be undone; pass change_id={number}."
+        assert (await refusal(context)).message.endswith(hint)
+        await undo(context, number)
+    assert "next older one" not in (await refusal(context)).message
+    assert os.listdir(root) == ["c.txt"]
+
+
+@pytest.mark.requirement("undo.change")
+async def test_the_list_counts_the_older_changes_and_continues_before_a_number(
+    root: Path, context: ToolContext, journal: Journal
+) -> None:
+    await write(context, "a", "a")
+    (change,) = journal.changes(None, [str(root)], limit=9)
+    for _ in range(1_030):
+        journal.add(NewChange(change.path, b"a", b"b", "a", "b", 1, 1), change.client, "edit")
+    first = str(await text(ListChangesTool(), context)).splitlines()
+    assert first[-2] == "Older changes not shown: 1,000 or more. Continue with before=1002."
+    second = await call(ListChangesTool(), context, before=40)
+    assert "Older changes not shown: 9. Continue with before=10." in str(second.llm_content)
+    assert second.structured is not None
+    assert (second.structured["changes"][0]["change_id"], second.structured["older"]) == (39, 9)
+    last = await call(ListChangesTool(), context, before=10)
+    assert "Older changes" not in str(last.llm_content)
+    assert last.structured is not None
+    assert ([change["change_id"] for change in last.structured["changes"]], last.structured["older"]) == (
+        list(range(9, 0, -1)),
+        0,
+    )
+    assert "No file changes before 1 are recorded" in await text(ListChangesTool(), context, before=1)
+
+
+@pytest.mark.requirement("undo.moved_on")
 async def test_a_created_file_stays_if_its_content_has_changed(root: Path, context: ToolContext) -> None:
     await write(context, "a.txt", "mine\n")
     (root / "a.txt").write_text("mine\nyours\n")
@@ -381,7 +421,7 @@ async def test_a_file_that_is_too_large_is_edited_and_the_answer_says_that_it_ca
 
 @pytest.mark.requirement("undo.unusable")
 async def test_without_a_number_no_older_change_is_undone_instead_of_one_that_cannot_be_undone(
-    root: Path, context: ToolContext
+    root: Path, context: ToolContext, journal: Journal
 ) -> None:
     await write(context, "small.txt", "x\n")
     (root / "large.txt").write_text("x" * 10_001)
@@ -393,7 +433,12 @@ async def test_without_a_number_no_older_change_is_undone_instead_of_one_that_ca
     await write(context, "large.txt", "y")
     error = await refusal(context)
     assert f"Change 2 cannot be undone: the earlier content of '{root}/large.txt' was too large" in error.message
-    assert "To undo another change, give its change_id" in error.message
+    hint = f"\nChange 1 ({root}/small.txt) is the next older one that can be undone; "
+    assert error.message.endswith(f"{hint}pass change_id=1.")
+    with pytest.raises(ToolError) as error_for_person:
+        plan_for_person(journal, context.workspace, None)
+    assert error_for_person.value.message.endswith(f"{hint}run coretools-mcp undo 1.")
+    assert hint not in (await refusal(context, 2)).message
     await undo(context, 1)
     assert not (root / "small.txt").exists()
 

@@ -165,12 +165,14 @@ class Journal:
         limit: int,
         path: str | None = None,
         number: int | None = None,
+        before: int | None = None,
         only_undoable: bool = False,
     ) -> list[JournaledChange]:
         """Return the latest changes to files in `roots`, at most `limit` of them, newest first.
 
-        If `client`, `path` or `number` is given, changes with another client, path or number are left out. If
-        `only_undoable` is true, only changes that have not been undone and are not undos themselves are returned.
+        If `client`, `path` or `number` is given, changes with another client, path or number are left out. If `before`
+        is given, only changes with a smaller number are returned. If `only_undoable` is true, only changes that have
+        not been undone and are not undos themselves are returned.
         """
         if not os.path.lexists(self._file) or (number is not None and number.bit_length() > INTEGER_BITS):
             return []
@@ -184,13 +186,14 @@ class Journal:
             SELECT {", ".join(names)} FROM change
             WHERE time > ? AND ({root_clause}) AND client = coalesce(?, client) AND path = coalesce(?, path)
             AND typeof(path) || typeof(time) || typeof(added) || typeof(removed) = 'blobrealintegerinteger'
-            AND time < 1e11 AND id = coalesce(?, id) AND (NOT ? OR (undoes IS NULL AND NOT is_undone))
+            AND time < 1e11 AND id = coalesce(?, id) AND id < coalesce(?, id + 1)
+            AND (NOT ? OR (undoes IS NULL AND NOT is_undone))
             ORDER BY id DESC LIMIT ?
         """  # noqa: S608 - only the number of placeholders varies
         path_bytes = os.fsencode(path) if path is not None else None
         with self._locked_database() as database:
-            parameters = (time.time() - self._max_seconds, *values, client, path_bytes, number, only_undoable, limit)
-            rows = database.execute(select, parameters).fetchall()
+            filters = (client, path_bytes, number, before, only_undoable, limit)
+            rows = database.execute(select, (time.time() - self._max_seconds, *values, *filters)).fetchall()
             changes = [JournaledChange(*row) for row in rows]
             return [
                 replace(change, path=os.fsdecode(change.path), removed=None if change.removed == -1 else change.removed)

@@ -132,8 +132,7 @@ def plan_undo(target: TargetFile, change: JournaledChange, journal: Journal, cli
         raise ToolError(
             ToolErrorType.READ_CONTENT_FAILURE,
             f"Change {change.id} cannot be undone: the earlier content of '{path}' was too large to keep "
-            "(undo.maxFileBytes), is no longer kept, or is damaged. Nothing was undone. To undo another change, give "
-            f"its {'number' if client is None else 'change_id (see list_changes)'}.",
+            "(undo.maxFileBytes), is no longer kept, or is damaged. Nothing was undone.",
         )
     old_content = _text_of(data)
     is_own = client is None or journal.is_own(change.id)
@@ -154,6 +153,40 @@ def plan_undo(target: TargetFile, change: JournaledChange, journal: Journal, cli
 _BINARY = Encoding("binary", "latin-1", is_known=False)
 
 
+def plan_chosen(
+    chosen: JournaledChange,
+    workspace: Workspace,
+    author: Author,
+    client: str | None,
+    reads: ReadLedger | None = None,
+    signal: AbortSignal | None = None,
+) -> ChangeUndo:
+    """Plan the undo of the change that `find_change` has chosen. If that fails, name the next older one to undo.
+
+    Without the name, nobody could get further, because each call without a number chooses the same change.
+    """
+
+    def plan(change: JournaledChange) -> ChangeUndo:
+        target = target_of(change, workspace, reads, signal or AbortSignal(), author)
+        return plan_undo(target, change, author.journal, client)
+
+    try:
+        return plan(chosen)
+    except ToolError as error:
+        older = author.journal.changes(
+            client, workspace.roots, limit=MAX_EXAMINED, before=chosen.id, only_undoable=True
+        )
+        for change in older:
+            try:
+                path = plan(change).target.location.shown
+            except ToolError:
+                continue
+            way = f"run coretools-mcp undo {change.id}" if client is None else f"pass change_id={change.id}"
+            hint = f"Change {change.id} ({path}) is the next older one that can be undone; {way}."
+            raise ToolError(error.code, f"{error.message.rstrip()}\n{hint}") from None
+        raise
+
+
 def plan_for_person(journal: Journal, workspace: Workspace, number: int | None) -> ChangeUndo:
     """Plan an undo for the user: of the change with this number or, without a number, of the last change by any client.
 
@@ -161,6 +194,8 @@ def plan_for_person(journal: Journal, workspace: Workspace, number: int | None) 
     """
     change = find_change(journal, None, workspace, number)
     author = Author(journal, change.client, "undo")
+    if number is None:
+        return plan_chosen(change, workspace, author, None)
     return plan_undo(target_of(change, workspace, None, AbortSignal(), author), change, journal, None)
 
 

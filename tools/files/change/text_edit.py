@@ -153,6 +153,11 @@ def plan_edit(
             f"'{location.shown}' already exists, so it was not created. Give the text to replace as old_string, "
             "or use write_file to replace the whole content.",
         )
+    if old_string == new_string:
+        raise ToolError(
+            ToolErrorType.EDIT_NO_CHANGE,
+            f"old_string and new_string are the same, so '{location.shown}' would not change. Nothing was written.",
+        )
     snapshot.check_fresh(expected_sha256)
     old = _decode(location, snapshot.data, encoding, old_string, new_string)
     line = None if is_users else first_omission(new_string, old_string, old.text, path=location.path)
