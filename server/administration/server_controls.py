@@ -92,7 +92,8 @@ class RunningServer:
     async def permission_of(self, tool: BaseTool[Any]) -> Permission:
         """Return the decision about calls to a tool if their arguments are unknown, and the reason for it."""
         if isinstance(tool, DiscoveredMCPTool):
-            return (await self.judge(FunctionCall(tool.name, {}))).permission
+            any_arguments = dict.fromkeys(tool.required_arguments)  # without these, the call would be refused
+            return (await self.judge(FunctionCall(tool.name, any_arguments))).permission
         workspace = self.contexts.workspaces.workspace(ClientRoots())
         policy, mode = self.runner.policy, self.clients.approval_mode
         request = PermissionRequest(tool.traits, mode, (), workspace, tool.why_asked_again(STDIO_KEY))

@@ -391,11 +391,15 @@ class DiscoveredMCPTool(BaseTool[Arguments]):
             changes=self._changes if is_asked_again else "",
         )
 
+    @property
+    def required_arguments(self) -> list[str]:
+        schema = as_mapping(self.definition.get("inputSchema"))
+        return [name for name in as_list(schema.get("required")) if isinstance(name, str)]
+
     def _refuse_incomplete(self, params: Arguments) -> None:
         """Refuse a call without a required argument: the upstream would refuse it after a person had agreed to it."""
         schema = as_mapping(self.definition.get("inputSchema"))
-        required = [name for name in as_list(schema.get("required")) if isinstance(name, str)]
-        missing = [f"'{brief(name)}' is required." for name in required if name not in params]
+        missing = [f"'{brief(name)}' is required." for name in self.required_arguments if name not in params]
         if missing:
             accepted = ", ".join(map(brief, [*as_mapping(schema.get("properties"))][:MAX_NAMED_ARGUMENTS]))
             problem = visible_line(" ".join([*missing[:MAX_NAMED_ARGUMENTS], f"Accepted: {accepted or 'anything'}."]))
