@@ -221,16 +221,17 @@ class ToolSearch:
         words = query.casefold().split()
         for upstream in self.pool.upstreams:
             if upstream.alias in permitted and upstream.alias.casefold() in words:
-                message += f"\n{self._about_server(upstream, tools, rights)}"
+                message += f"\n{await self._about_server(upstream, tools, rights)}"
         if near_matches:
             message = "\n".join([message, "The closest tools, which may do something else:", *lines, hint])
         return ToolResult(message, structured={"tools": [], "nearest": list(map(_summary, near_matches))})
 
-    def _about_server(self, server: Upstream, tools: Sequence[DiscoveredMCPTool], rights: Rights) -> str:
+    async def _about_server(self, server: Upstream, tools: Sequence[DiscoveredMCPTool], rights: Rights) -> str:
         """Return why a server has no tools now, or else the names of its tools, for a query that names the server."""
         if server.live_session is None:
             return server.unavailable().message
-        names = [tool.name for tool in tools if tool.alias == server.alias and self._is_current(tool, rights)]
+        own_tools = in_turns([tool for tool in tools if tool.alias == server.alias])
+        names = [tool.name async for tool in own_tools if self._is_current(tool, rights)]
         ellipsis = ", …" if len(names) > MAX_RESULTS else ""
         return f"The tools of {server.alias} ({len(names)}): {', '.join(names[:MAX_RESULTS]) or 'none'}{ellipsis}."
 

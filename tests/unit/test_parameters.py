@@ -8,6 +8,7 @@ import pytest
 from pydantic import Field
 
 from tests.tables import each_of
+from tools.builtin.read_file import ReadFileTool
 from tools.contract.tool_errors import InvalidToolParamsError
 from tools.contract.tool_parameters import UNPUBLISHED, ToolParams, bind, full_schema, published_schema, rename
 
@@ -134,6 +135,15 @@ def test_a_value_that_cannot_be_converted_safely_is_refused_with_the_accepted_na
     )
     assert accepted in error.value.message
     assert len(error.value.message) < 1000
+
+
+@pytest.mark.requirement("params.coercion")
+def test_the_error_about_a_missing_path_names_the_other_name_of_the_parameter_which_the_schema_does_not() -> None:
+    tool = ReadFileTool()
+    assert tool.parameter_aliases["file_path"] == "absolute_path"
+    with pytest.raises(InvalidToolParamsError, match=r"Accepted: absolute_path \(or file_path\), offset"):
+        tool.validate_tool_params({"limit": 5})
+    assert "x-other-name" not in str(tool.parameter_schema)
 
 
 @pytest.mark.requirement("params.bounds")

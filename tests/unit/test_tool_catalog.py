@@ -25,7 +25,7 @@ from tools.builtin.all_tools import builtin_tools
 from tools.call.base_tool import ToolContext
 from tools.call.tool_registry import ToolRegistry
 from tools.contract.confirmation import McpConfirmation
-from tools.contract.tool_errors import ToolNotRegisteredError
+from tools.contract.tool_errors import InvalidToolParamsError, ToolNotRegisteredError
 from tools.contract.tool_results import ToolResult
 
 LONG = "create_pull_request_review_comment_of_a_thread"
@@ -354,3 +354,25 @@ def test_tools_of_the_last_run_are_forgotten_once_their_server_is_reached_differ
     assert catalog.vanished == {"a": {"a__old"}}
     catalog.configure({"a": entry(args=("other",))})
     assert catalog.vanished == {}
+
+
+@pytest.mark.requirement("consent.upstream")
+def test_a_call_may_omit_a_required_argument_that_has_a_default_and_a_refusal_names_few_arguments(
+    context: ToolContext,
+) -> None:
+    catalog, registry = catalog_of({"a": entry()})
+    names = [f"n{number}" for number in range(30)]
+    schemas: list[tuple[Json, str]] = [
+        ({"properties": {"text": {}, "limit": {"default": 5}}, "required": ["text", "limit"]}, "text, limit"),
+        ({"properties": {name: {} for name in names}, "required": [7, *names]}, ", ".join(names[:20])),
+        ({"properties": [], "required": ["text"]}, "anything"),
+    ]
+    for schema, accepted in schemas:
+        catalog.set_listed("a", [{"name": "t", "inputSchema": schema}], unreachable)
+        tool = registry.get_tool("a__t")
+        with pytest.raises(InvalidToolParamsError) as error:
+            anyio.run(tool.should_confirm_execute, Json(), context)
+        assert error.value.message.endswith(f" is required. Accepted: {accepted}.")
+        assert error.value.message.count(" is required.") <= 20
+        details = anyio.run(tool.should_confirm_execute, dict.fromkeys(["text", *names], "a"), context)
+        assert isinstance(details, McpConfirmation)

@@ -167,10 +167,9 @@ class AskUserQuestionTool(BuiltinTool[AskUserQuestionParams]):
                 "them. Ask them in your reply instead."
             )
         elif answer.channel is ConsentChannel.MALFORMED:
-            problem = (
-                "The form came back without any answer, or with an option that was not offered. Ask again with type "
-                "text, or ask in your reply instead."
-            )
+            has_options = any(question.type != "text" for question in params.questions)
+            advice = "Ask again with type text, or ask in your reply instead." if has_options else "Ask in your reply."
+            problem = f"The form came back without any answer, or with an option that was not offered. {advice}"
         if answer is None or problem:
             raise ToolError(ToolErrorType.EXECUTION_FAILED, problem)
         if answer.channel is not ConsentChannel.FORM:

@@ -23,7 +23,7 @@ from tools.call.base_tool import READS, BuiltinTool, ToolContext
 from tools.contract.call_options import SEARCH_SECONDS
 from tools.contract.permission_subjects import Subject, ToolKind
 from tools.contract.tool_errors import InvalidToolParamsError
-from tools.contract.tool_parameters import ToolParams, coerce
+from tools.contract.tool_parameters import OTHER_NAME, ToolParams, coerce
 from tools.contract.tool_results import ToolResult
 from tools.files.path_opener import from_memory
 from tools.machine.threads import run_blocking
@@ -35,7 +35,9 @@ _SHOWN_AS = {"notebook": "notebook", "svg": "SVG as text", "pdf": "PDF as text"}
 
 
 class ReadFileParams(ToolParams):
-    absolute_path: str = Field(description="Absolute. Give a relative path as file_path.")
+    absolute_path: str = Field(
+        description="Absolute. Give a relative path as file_path.", json_schema_extra={OTHER_NAME: "file_path"}
+    )
     offset: int = Field(default=0, description="First line, from 0; -20 means the last 20 lines.")
     limit: int | None = Field(default=None, ge=1, description="2000 lines by default.")
     pages: str | None = Field(

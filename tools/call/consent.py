@@ -236,14 +236,17 @@ async def require_consent(
         if isinstance(answer, Unavailable):
             if not answer.client_decides or judgement.must_be_shown:
                 is_particular = permission.is_explicit or permission.no_rule_allows or bool(permission.parts)
-                problem = "The user could not be asked for consent, so nothing was done."
+                problem = (
+                    "The user could not be asked for consent, so nothing was done. Go on without this call, and tell "
+                    "the user what is needed."
+                )
                 cause = f"The question was needed because {permission.reason}." if is_particular else ""
                 advice = "Use a client that supports form elicitation." if permission.is_explicit else answer.way_out
                 raise ExecutionDeniedError(
-                    " ".join(filter(None, (problem, cause, advice, _way_out(judgement, context.workspace))))
+                    " ".join(filter(None, (problem, cause, advice, _way_out(judgement, context))))
                 )
         elif answer.decision is Decision.DENY:
-            raise ExecutionDeniedError(_refusal(judgement, answer, context.workspace))
+            raise ExecutionDeniedError(_refusal(judgement, answer, context))
     if not isinstance(answer, Answer) or answer.channel is not ConsentChannel.EARLIER:
         tool.record_consent(context.client.key)  # only tools of upstreams record it
     if (denial := policy.why_not_offered(tool.traits, context.rights)) is not None:  # rights may have changed
@@ -310,21 +313,26 @@ def refuse(permission: Permission) -> NoReturn:
     raise ExecutionDeniedError(f"The call is refused: {permission.reason}. Nothing was done. {way_out}")
 
 
-def _refusal(judgement: Judgement, answer: Answer, workspace: Workspace) -> str:
+_STAY_IN_PLAN_MODE = "Plan mode stays on. Show the user the plan in your reply, and ask what to change."
+
+
+def _refusal(judgement: Judgement, answer: Answer, context: ToolContext) -> str:
     """Return the message for the model about an answer that is not consent."""
     match answer.channel:
         case ConsentChannel.FORM | ConsentChannel.EARLIER:
             comment = f" Their reason: {answer.reason}" if answer.reason else ""
+            if isinstance(judgement.details, PlanConfirmation):
+                return f"The user did not approve the plan.{comment} {_STAY_IN_PLAN_MODE}"
             return f"The user refused this action; nothing was done. Do not repeat the same call.{comment}"
         case ConsentChannel.DECLINED:
             return (
                 "The question was declined, so nothing was done. Some clients decline on their own, so perhaps nobody "
-                f"saw it. {_way_out(judgement, workspace) or 'Ask the user how to continue.'}"
+                f"saw it. {_way_out(judgement, context) or 'Ask the user how to continue.'}"
             )
         case ConsentChannel.FAILED:
             return (
                 f"The client answered the question with an error ({answer.reason}), so nothing was done. Perhaps "
-                f"nobody saw the question. Tell the user. {_way_out(judgement, workspace)}".rstrip()
+                f"nobody saw the question. Tell the user. {_way_out(judgement, context)}".rstrip()
             )
         case ConsentChannel.CANCELLED:
             return "The question was dismissed without a decision, so nothing was done. Ask the user how to continue."
@@ -347,11 +355,13 @@ def _refusal(judgement: Judgement, answer: Answer, workspace: Workspace) -> str:
             )
 
 
-def _way_out(judgement: Judgement, workspace: Workspace) -> str:
+def _way_out(judgement: Judgement, context: ToolContext) -> str:
     """Return how the operator can allow such calls without a question. Empty if unknown."""
     permission = judgement.permission
     if isinstance(judgement.details, ApprovalConfirmation):
         return judgement.details.way_out
+    if isinstance(judgement.details, PlanConfirmation):
+        return _STAY_IN_PLAN_MODE
     if permission.is_explicit:
         demand = f": {permission.setting} demands it" if permission.setting else ""
         return f"No mode and no allow rule can turn this question off{demand}."
@@ -359,11 +369,11 @@ def _way_out(judgement: Judgement, workspace: Workspace) -> str:
         return "This question is asked in every mode, and no rule can allow the call."
     if not permission.grants:
         return ""  # even another approval mode might not allow the call
-    ways = [_allow_setting(permission)]
+    ways = [_allow_setting(permission, context.rights.source)]
     if isinstance(judgement.details, McpConfirmation):
         ways.append("setting trust: true for this upstream server")
     is_edit = isinstance(judgement.details, EditConfirmation)
-    is_edit_inside = is_edit and all(is_inside(path, workspace.roots) for path in judgement.written_paths)
+    is_edit_inside = is_edit and all(is_inside(path, context.workspace.roots) for path in judgement.written_paths)
     if is_edit_inside or judgement.tool.kind in (ToolKind.FETCH, ToolKind.SEARCH):
         ways.append("starting the server with --approval-mode auto-edit (for files in the workspace and for the web)")
     elif permission.offers_sandboxed:
@@ -373,5 +383,8 @@ def _way_out(judgement: Judgement, workspace: Workspace) -> str:
     return f"The operator can allow such calls by {', or by '.join(ways)}."
 
 
-def _allow_setting(permission: Permission) -> str:
-    return f"adding {', '.join(json.dumps(grant.rule) for grant in permission.grants)} to permissions.allow"
+def _allow_setting(permission: Permission, source: str = "") -> str:
+    place = "permissions.allow"
+    if source.startswith(("http.tokens.", "http.oauth.principals.")):
+        place = f"{source}.rules.allow (for this client only) or {place}"
+    return f"adding {', '.join(json.dumps(grant.rule) for grant in permission.grants)} to {place}"

@@ -39,6 +39,7 @@ _NAME_WORD = re.compile(r"[^\W_]+?(?=[A-Z\W_]|$)")  # a word in a camelCase, sna
 
 # `json_schema_extra` of a parameter that is accepted but not published
 UNPUBLISHED: dict[str, JsonValue] = {"x-unpublished": True}
+OTHER_NAME = "x-other-name"  # key in `json_schema_extra`: another name that errors give; it is not published
 
 
 class ForeignParameter(NamedTuple):
@@ -209,7 +210,11 @@ def _schema_at(schema: Schema, place: Sequence[int | str]) -> Schema:
 
 
 def accepted_in(schema: Schema) -> str:
-    return f"Accepted: {', '.join(published_schema(schema)['properties']) or 'nothing'}."
+    names = [
+        f"{name} (or {other})" if (other := schema["properties"][name].get(OTHER_NAME)) else name
+        for name in published_schema(schema)["properties"]
+    ]
+    return f"Accepted: {', '.join(names) or 'nothing'}."
 
 
 def _unknown_in(value: Any, schema: Schema, at: str = "") -> Iterator[tuple[str, str, Any, Schema, Collection[str]]]:
@@ -337,7 +342,7 @@ def full_schema(model: type[ToolParams]) -> dict[str, Any]:
 
 
 # Keywords that are not published. Models rarely exceed these bounds and learn them from a description or an error.
-_BOUNDS = frozenset({"minimum", "maximum", "minLength", "maxLength", "minItems", "maxItems", "pattern"})
+_BOUNDS = frozenset({"minimum", "maximum", "minLength", "maxLength", "minItems", "maxItems", "pattern", OTHER_NAME})
 
 
 def published_schema(schema: Schema) -> dict[str, Any]:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import errno
 import os
 import re
+import stat
 import sys
 import threading
 import unicodedata
@@ -17,6 +18,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import NamedTuple
 
 from tools.contract.tool_errors import PathNotInWorkspaceError, ToolError, ToolErrorType, exhaustion_of
@@ -110,6 +112,7 @@ class Workspace:
         self.respect_agent_ignore = respect_agent_ignore
         self.rule_of_all_reading = rule_of_all_reading
         # Keep only the private folders that contain a root or are inside one; usually none, so nothing is checked.
+        self._own = tuple(private)
         self._private = tuple(p for p in private if any(contains(r, p) or contains(p, r) for r in self.roots))
         self._problem = problem
         self._ignore_case = ignore_case
@@ -485,13 +488,26 @@ class Workspace:
         return explain(error, location.shown, otherwise)
 
     def note_of_absent(self, location: Location) -> str:
-        """Return a note if a missing file exists in the machine's own `/tmp`, else an empty string."""
+        """Return a note if a missing file exists in the machine's own `/tmp`, else an empty string.
+
+        The note reveals nothing about the server's own folders and other folders that only their owner may enter.
+        """
         if not location.in_scratch or os.path.normpath(location.raw_path) != location.name:
             return ""
         path_opener.may_block()
-        if not os.path.lexists(location.name):
+        real = resolve_links(location.name)
+        if not os.path.lexists(location.name) or is_inside(real, self._own) or _is_in_private_folder(real):
             return ""
         return " It exists in the machine's own /tmp, which tools cannot see. The user can copy it into the workspace."
+
+
+def _is_in_private_folder(real: str) -> bool:
+    """Return True if a real path is, or is inside, a folder that only its owner may enter or that cannot be checked."""
+    try:
+        modes = [os.stat(path).st_mode for path in (real, *map(str, Path(real).parents))]
+    except OSError:
+        return True
+    return any(stat.S_ISDIR(mode) and not mode & stat.S_IXOTH for mode in modes)
 
 
 def _join(base: str, path: str) -> str:

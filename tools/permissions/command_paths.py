@@ -164,11 +164,13 @@ class CommandPaths:
 
     @cached_property
     def names_scratch(self) -> bool:
-        """True if the command uses files in `/tmp`, which is empty for commands that a rule allows in the sandbox.
+        """True if the command uses saved outputs, or files in `/tmp`, which is empty for commands that a rule allows.
 
         Files that a foreground command's `>` creates in `/tmp` do not count, because they are moved to the client's
         `/tmp` when the command has ended.
         """
+        if any(is_inside(named_path.real_path, self._site.outputs) for named_path in self.named_paths):
+            return True  # nobody was asked about what is in them
         if self._site.engine is Engine.NONE:  # without a sandbox, what is in `/tmp` was written with consent
             return False
         is_brief = not (self._command.is_background or self._text.has_background)

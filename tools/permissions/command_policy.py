@@ -355,8 +355,12 @@ class _CommandPolicy:
             self._ask_about_outside(question, named_path)
 
     def _is_own_output(self, named_path: NamedPath) -> bool:
-        """Return True if a path is an output that the client has already got. Any command may read it."""
-        return is_inside(named_path.real_path, self._site.outputs) and not named_path.is_written
+        """Return True if a path is an output that the client has already got. Any command may read it.
+
+        The folder with all outputs does not count if there are rules about files, because none is applied inside it.
+        """
+        is_ruled = self._rules.are_about_files and named_path.real_path in self._site.outputs
+        return is_inside(named_path.real_path, self._site.outputs) and not (named_path.is_written or is_ruled)
 
     def _ask_about_outside(self, question: _Question, named_path: NamedPath) -> None:
         name, real_path = named_path.path, named_path.real_path

@@ -53,6 +53,12 @@ class UrlTarget:
             return None
 
     @property
+    def is_local(self) -> bool:
+        """Whether the host is this machine's own loopback interface by its name or address."""
+        address = self.address
+        return f".{self.host}".endswith(".localhost") or (address is not None and address.is_loopback)
+
+    @property
     def authority(self) -> str:
         """Host and port as in a URL, but without the scheme's default port."""
         host = f"[{self.host}]" if ":" in self.host else self.host
@@ -322,12 +328,10 @@ class AddressGuard:
             f" The port is not allowed either; adding the entry '{host}:{target.port}' allows both the address and the "
             "port."
         )
-        address = target.address
-        is_local = f".{target.host}".endswith(".localhost") or (address is not None and address.is_loopback)
         command_hint = (
             f" To reach a server on this machine, use a command (curl {target.authority}). This is the only way to "
             "reach a server that was started by a command without network access."
-            if is_local
+            if target.is_local
             else ""
         )
         return ToolError(

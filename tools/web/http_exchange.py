@@ -111,7 +111,7 @@ async def exchange(
                 except httpx.TransportError as error:
                     raise _unreachable(target, _failure_reason(error)) from None
             else:
-                raise _unreachable(target, _failure_reason(failure)) from None
+                raise _unreachable(target, _failure_reason(failure), _LOCAL_ADVICE if target.is_local else "") from None
         try:
             if sum(len(name) + len(value) for name, value in response.headers.raw) > rules.header_bytes:
                 raise _unreachable(target, f"its response has more than {rules.header_bytes >> 10} kB of headers")
@@ -207,6 +207,12 @@ class _Decompressor:
             yield piece
 
 
+_LOCAL_ADVICE = (
+    "Check the URL and whether the server runs. If a command without network access started it, only commands reach it "
+    '(curl): use one, or start the server again with needs: "network".'
+)
+
+
 def _failure_reason(error: Exception | None) -> str:
     if isinstance(error, httpx.TimeoutException):
         return "it does not answer"
@@ -225,8 +231,9 @@ def _failure_reason(error: Exception | None) -> str:
     return "the connection broke before a response arrived"
 
 
-def _unreachable(target: UrlTarget, reason: str) -> ToolError:
-    message = f"{target.authority} cannot be read: {reason}. Check the URL, try again later, or use another source."
+def _unreachable(target: UrlTarget, reason: str, advice: str = "") -> ToolError:
+    advice = advice or "Check the URL, try again later, or use another source."
+    message = f"{target.authority} cannot be read: {reason}. {advice}"
     return ToolError(ToolErrorType.WEB_UNREACHABLE, message)
 
 

@@ -16,6 +16,7 @@ import textwrap
 from collections import Counter
 from collections.abc import Awaitable, Callable, Iterator, Mapping
 from dataclasses import dataclass, field
+from itertools import islice
 from os.path import commonprefix
 from typing import Any, Literal, cast
 
@@ -393,16 +394,23 @@ class DiscoveredMCPTool(BaseTool[Arguments]):
 
     @property
     def required_arguments(self) -> list[str]:
+        """The required arguments without those that have a default.
+
+        Such an argument may be missing, because some servers list it as required and accept calls without it.
+        """
         schema = as_mapping(self.definition.get("inputSchema"))
-        return [name for name in as_list(schema.get("required")) if isinstance(name, str)]
+        properties = as_mapping(schema.get("properties"))
+        names = [name for name in as_list(schema.get("required")) if isinstance(name, str)]
+        return [name for name in names if "default" not in as_mapping(properties.get(name))]
 
     def _refuse_incomplete(self, params: Arguments) -> None:
         """Refuse a call without a required argument: the upstream would refuse it after a person had agreed to it."""
-        schema = as_mapping(self.definition.get("inputSchema"))
-        missing = [f"'{brief(name)}' is required." for name in self.required_arguments if name not in params]
+        properties = as_mapping(as_mapping(self.definition.get("inputSchema")).get("properties"))
+        names = (name for name in self.required_arguments if name not in params)
+        missing = [f"'{brief(name)}' is required." for name in islice(names, MAX_NAMED_ARGUMENTS)]
         if missing:
-            accepted = ", ".join(map(brief, [*as_mapping(schema.get("properties"))][:MAX_NAMED_ARGUMENTS]))
-            problem = visible_line(" ".join([*missing[:MAX_NAMED_ARGUMENTS], f"Accepted: {accepted or 'anything'}."]))
+            accepted = ", ".join(map(brief, islice(properties, MAX_NAMED_ARGUMENTS)))
+            problem = visible_line(" ".join([*missing, f"Accepted: {accepted or 'anything'}."]))
             raise InvalidToolParamsError(self.name, problem)
 
     async def execute(self, params: Arguments, context: ToolContext) -> ToolResult:

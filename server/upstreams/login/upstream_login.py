@@ -121,9 +121,10 @@ class LoginAttempt:
             self.problem = reason
             self.scope.cancel()
 
-    def expire(self) -> None:
-        """Stop waiting for the redirect, as at the end of the time limit."""
-        if not self.redirect.arrived.is_set():
+    def expire(self, seconds: float) -> None:
+        """Stop waiting for the redirect, as at the end of the time limit, if it was restarted over `seconds` ago."""
+        is_awaited = self.wait.deadline > anyio.current_time() + LOGIN_SECONDS - seconds
+        if not (is_awaited or self.redirect.arrived.is_set()):
             self.wait.deadline = anyio.current_time()
 
     def paste(self, address: str) -> None:

@@ -145,8 +145,8 @@ class LoginQuestions:
         try:
             await self._wait_for(login, attempt, exchange)
         except ToolError:
-            if len(attempt.askers) == 1:  # nobody else waits for the login
-                attempt.expire()
+            if len(attempt.askers) == 1:  # no other call waits for the login
+                attempt.expire(self.seconds)  # unless somebody else has just got the address
             raise
         finally:
             attempt.askers.remove(asker)

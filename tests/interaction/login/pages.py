@@ -105,6 +105,7 @@ async def http_server(
     settings = {
         "mcpServers": {ALIAS: {**scene.entry, **({"oauth": oauth} if oauth else {})}},
         "http": {"tokens": tokens, "publicUrl": base, **(http or {})},
+        "confirmation": scene.confirmation,
     }
     folder = tmp_path / "served"
     folder.mkdir()

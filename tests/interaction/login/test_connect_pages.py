@@ -311,6 +311,25 @@ async def test_a_client_that_cannot_be_asked_does_not_end_the_login_that_another
 
 
 @pytest.mark.requirement("login.connect-again")
+async def test_a_call_that_has_waited_long_enough_does_not_end_the_login_whose_link_another_client_has_just_got(
+    scene: Scene, tmp_path: Path
+) -> None:
+    scene.confirmation = {"timeout": 3000}
+    async with http_server(scene, tmp_path) as our_server:
+        person, results, text = LinkCollector(), list[types.CallToolResult](), ""
+        client = await our_server.client("ada", HANDSHAKE, elicitation_callback=person.on_elicitation)
+        silent_client = await our_server.client("ada", HANDSHAKE)
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(record_call, scene, client, results)
+            await until(lambda: bool(person.links))
+            text = text_of(await scene.call(silent_client))
+        assert "nobody completed it" in text_of(results[0])
+        match = re.search(rf"{re.escape(our_server.base)}/connect/\S+", text)
+        assert match is not None
+        assert "You are logged in" in await log_in(match[0], our_server.base)
+
+
+@pytest.mark.requirement("login.connect-again")
 async def test_after_a_call_is_cancelled_during_a_login_the_next_call_asks_with_the_same_link(
     scene: Scene, tmp_path: Path
 ) -> None:

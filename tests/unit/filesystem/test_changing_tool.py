@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ from tools.call.base_tool import ToolContext
 from tools.contract.confirmation import EditConfirmation
 from tools.contract.tool_errors import ToolError, ToolErrorType
 from tools.contract.tool_results import FileDiff
+from tools.files.workspace import Workspace
 
 pytestmark = pytest.mark.anyio
 
@@ -88,3 +90,20 @@ async def test_no_question_is_asked_about_a_path_that_leads_through_a_file(
     params: Any = tool.validate_tool_params({"file_path": "a.txt/b/c.txt", **text})
     with pytest.raises(ToolError, match="part of the path is a file, not a folder"):
         await tool.should_confirm_execute(params, context)
+
+
+@pytest.mark.requirement("write.hidden")
+@pytest.mark.parametrize("is_rule", [False, True])
+@pytest.mark.parametrize("name", ["secret.env", "no_secret.env"])
+async def test_a_path_through_a_hidden_file_gets_the_same_question_whether_the_file_exists_or_not(
+    is_rule: bool, name: str, root: Path, context: ToolContext
+) -> None:
+    (root / "secret.env").write_text("KEY=1")
+    if is_rule:
+        hides = Workspace([str(root)], forbidden=lambda path: "rule" if "secret" in path else None)
+        context = replace(context, workspace=hides)
+    else:
+        (root / ".coretoolsignore").write_text("*secret.env\n")
+    tool = WriteFileTool()
+    params = tool.validate_tool_params({"file_path": f"{name}/a.txt", "content": "a"})
+    assert isinstance(await tool.should_confirm_execute(params, context), EditConfirmation)

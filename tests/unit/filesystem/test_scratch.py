@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import tempfile
+from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 
@@ -11,7 +13,7 @@ import pytest
 from tools.contract.call_options import AbortSignal
 from tools.contract.tool_errors import PathNotInWorkspaceError, ToolError, ToolErrorType
 from tools.files.change.writer import replace_file
-from tools.files.find.path_suggestions import entries_that_start_with
+from tools.files.find.path_suggestions import entries_that_start_with, missing_path_error
 from tools.files.path_opener import from_memory
 from tools.files.workspace import Location, Scratch, Workspace
 
@@ -38,6 +40,15 @@ def machine_file(tmp_path: Path) -> Path:
         pytest.skip("not run: the files of tests are not below /tmp")
     file.write_text("of somebody else")
     return file
+
+
+@pytest.fixture
+def open_folder() -> Iterator[Path]:
+    """A folder in the machine's own `/tmp` that every user may enter."""
+    with tempfile.TemporaryDirectory(dir="/tmp") as name:
+        folder = Path(name).resolve()
+        folder.chmod(0o755)
+        yield folder
 
 
 def content(workspace: Workspace, location: Location) -> bytes:
@@ -158,8 +169,10 @@ def test_a_link_in_the_workspace_does_not_lead_into_the_scratch_folder(
 
 @pytest.mark.requirement("scratch.links")
 def test_the_error_for_a_missing_file_says_whether_the_machines_tmp_has_it(
-    workspace: Workspace, scratch: Path, machine_file: Path
+    workspace: Workspace, scratch: Path, open_folder: Path
 ) -> None:
+    machine_file = open_folder / "machines-own.txt"
+    machine_file.write_text("of somebody else")
     with pytest.raises(ToolError) as error_info:
         workspace.open_file(workspace.locate(str(machine_file)))
     assert error_info.value.code is ToolErrorType.FILE_NOT_FOUND
@@ -174,6 +187,32 @@ def test_the_error_for_a_missing_file_says_whether_the_machines_tmp_has_it(
         with pytest.raises(ToolError) as error_info:
             workspace.open_file(workspace.locate(name))
         assert "machine" not in error_info.value.message
+
+
+@pytest.mark.requirement("scratch.links")
+@pytest.mark.parametrize("is_closed", [True, False], ids=["closed to others", "the server's own"])
+def test_the_error_for_a_file_in_a_private_folder_is_the_one_for_a_missing_file(
+    outer_root: Path, scratch: Path, open_folder: Path, is_closed: bool
+) -> None:
+    private = open_folder / "private"
+    (private / "client").mkdir(parents=True, mode=0o755)
+    private.chmod(0o700 if is_closed else 0o755)
+    (private / "client" / "output").write_text("of another client")
+    (open_folder / "link").symlink_to(private)
+    scratch_folder = Scratch(str(scratch), partial(os.makedirs, scratch, exist_ok=True))
+    workspace = Workspace([str(outer_root)], private=[] if is_closed else [str(private)], scratch=scratch_folder)
+    assert content_error(workspace, open_folder / "link" / "client") == content_error(workspace, private / "absent")
+    for name in ("", "client", "client/output"):
+        assert content_error(workspace, private / name) == content_error(workspace, private / "absent"), name
+
+
+def content_error(workspace: Workspace, path: Path) -> str:
+    """Return the whole error for a missing file, with the path replaced."""
+    location = workspace.locate(str(path))
+    with pytest.raises(ToolError) as error_info:
+        workspace.open_file(location)
+    whole = error_info.value.message + str(missing_path_error(workspace, location, AbortSignal()).message)
+    return whole.replace(str(path), "PATH")
 
 
 @pytest.mark.requirement("scratch.work")

@@ -7,6 +7,7 @@ import shutil
 import subprocess
 import tempfile
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from time import process_time
 
@@ -646,8 +647,13 @@ def test_only_reading_an_own_output_needs_no_question(project: Path, home: Path)
         assert outcome(project, f"cat {file} {other_file}", site=site, home=home).startswith("?")
         assert outcome(project, f"cat {outputs}/link", site=site, home=home).startswith("?")
         # Nobody was asked about what is in an output, so no rule allows a command to run it.
-        rules = ["Bash(make *)"]
-        assert engine is Engine.NONE or outcome(project, f"make -f {file}", site=site, home=home, allow=rules)[0] == "?"
+        for command in (f"make -f {file}", f"bash {file}", f"cp x {file}", f"bash {project}/inside/output.txt"):
+            rules = ["Bash(make *)", "Bash(bash *)", "Bash(cp *)"]
+            inner_site = replace(site, outputs=(*site.outputs, f"{project}/inside"))
+            assert outcome(project, command, site=inner_site, home=home, allow=rules)[0] == "?"
+        for command in (f"cat {file}", f"grep -r x {outputs}"):
+            assert outcome(project, command, site=site, home=home)[0] != "?"
+            assert outcome(project, command, site=site, home=home, deny=["Read(*.txt)"])[0] in "?X"
         if is_boxed:
             copier = judge(project, f"cp {file} x", site=site, home=home, is_sandboxed=True)
             assert (abbreviation(copier), copier.view and copier.view.outputs) == ("w", (str(outputs),))

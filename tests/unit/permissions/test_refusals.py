@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -60,6 +61,33 @@ async def test_the_refusal_of_an_edit_names_the_rule_and_the_mode_that_would_all
     assert (
         await judge_call(allowing, context, "write_file", {"file_path": "a", "content": "x"})
     ).verdict is Verdict.ALLOW
+
+
+@pytest.mark.requirement("consent.refusal")
+async def test_where_nobody_can_be_asked_the_model_learns_how_to_go_on_and_which_tokens_rules_would_help(
+    context: ToolContext,
+) -> None:
+    nobody = Unavailable(client_decides=False, way_out="Nobody.")
+    for source, place in (
+        ("http.tokens.laptop", "http.tokens.laptop.rules.allow (for this"),
+        ("", "permissions.allow"),
+    ):
+        own_context = replace(context, rights=replace(context.rights, source=source))
+        message = await refusal_message(flow_with(), own_context, nobody, "write_file", file_path="a", content="x")
+        assert "Go on without this call, and tell the user what is needed." in message
+        assert f" to {place}" in message
+
+
+@pytest.mark.requirement("consent.refusal")
+@pytest.mark.parametrize("channel", [ConsentChannel.DECLINED, ConsentChannel.FORM])
+async def test_a_declined_plan_leaves_plan_mode_on_and_the_model_is_told_to_ask_what_to_change(
+    context: ToolContext, channel: ConsentChannel
+) -> None:
+    planning = in_mode(context, ApprovalMode.PLAN)
+    message = await refusal_message(flow_with(), planning, Answer(Decision.DENY, channel), "exit_plan_mode", plan="1.")
+    assert "Plan mode stays on. Show the user the plan in your reply, and ask what to change." in message
+    assert "No mode" not in message
+    assert planning.client.approval_mode is ApprovalMode.PLAN
 
 
 @pytest.mark.requirement("consent.refusal")

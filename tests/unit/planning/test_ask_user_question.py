@@ -134,6 +134,17 @@ async def test_if_no_answer_can_be_had_the_model_is_told_to_ask_in_its_reply(
     assert message_part in result.error.message
 
 
+@pytest.mark.requirement("ask_user.unavailable")
+@pytest.mark.parametrize(("question", "is_advised"), [(LIBRARY, True), (SURE, True), (NAME, False)])
+async def test_the_type_text_is_advised_only_if_a_blank_form_had_another_type(
+    question: Mapping[str, Any], is_advised: bool, context: ToolContext
+) -> None:
+    result = await ask_questions([question], Person(Answer(Decision.DENY, ConsentChannel.MALFORMED)), context)
+    assert result.error is not None
+    assert ("with type text" in result.error.message) is is_advised
+    assert "in your reply" in result.error.message
+
+
 @pytest.mark.requirement("ask_user.always_asked")
 @pytest.mark.parametrize("mode", list(ApprovalMode))
 @pytest.mark.parametrize(

@@ -16,6 +16,7 @@ from tests.unit.web.certificates import authority_for
 from tests.unit.web.fetching import opener_for, rules_for
 from tests.waiting import until
 from tools.contract.tool_errors import ToolError, ToolErrorType
+from tools.web.address_guard import WebRules
 from tools.web.http_exchange import PIECE_BYTES, Truncation
 from tools.web.url_opener import MAX_CONCURRENT, MAX_CONCURRENT_PER_CLIENT, FairLimit, UrlOpener, WebRequest
 
@@ -180,6 +181,12 @@ async def test_a_server_that_cannot_be_reached_is_reported() -> None:
     no_name_server = await refusal(UrlOpener(resolver=DeadNameServer()), WebRequest("http://site.test/"))
     assert {error.code for error in (closed_port, unknown_host, no_name_server)} == {ToolErrorType.WEB_UNREACHABLE}
     assert "refused" in closed_port.message
+    assert "another source" in closed_port.message
+    local_rules = WebRules(allow_private_hosts=("127.0.0.1", "localhost"), allowed_ports=(port,))
+    for host in ("127.0.0.1", "localhost"):
+        local = await refusal(UrlOpener(local_rules), WebRequest(f"http://{host}:{port}/"))
+        assert "only commands reach it (curl)" in local.message
+        assert 'needs: "network"' in local.message
     assert "has no address" in unknown_host.message
     assert "no name server" in no_name_server.message
 

@@ -297,9 +297,10 @@ class FileChange(ABC):
 
     def confirmation(self, proposal: str) -> EditConfirmation:
         """Return the question to ask before the file is written. The user may edit `proposal`."""
-        if self.is_new:
-            refuse_path_through_file(self.target.location)
         location, diff = self.target.location, self.diff
+        # A refusal would reveal that a hidden file exists.
+        if self.is_new and not is_hidden_target(self.target.workspace, location, agent=True):
+            refuse_path_through_file(location)
         is_short = len(proposal) <= EDITABLE_BYTES and len(proposal.encode("utf-8", "surrogatepass")) <= EDITABLE_BYTES
         return EditConfirmation(
             title=f"{self.title}: {location.brief}",
