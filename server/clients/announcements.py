@@ -10,17 +10,17 @@ import asyncio
 import logging
 import math
 from collections import Counter
-from collections.abc import Callable, Generator, Iterable, Sequence
+from collections.abc import Callable, Collection, Generator, Iterable, Sequence
 from contextlib import aclosing, contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Literal
 
 import anyio
 from anyio.abc import TaskGroup
 
 from server.clients.client_request import principal_of
-from server.protocol.json_rpc import INTERNAL_ERROR, Json, MCPError, as_mapping
+from server.protocol.json_rpc import INTERNAL_ERROR, Json, MCPError, as_list, as_mapping
 from server.protocol.request_table import McpConnection, RequestContext
 from server.protocol.revisions import SUBSCRIPTION_ID_META_KEY
 from server.store.replica import Replica
@@ -54,7 +54,7 @@ class ListChange:
 
 
 Listener = Callable[[ListChange], None]
-_STREAM: ContextVar[object | None] = ContextVar("stream", default=None)
+_STREAM: ContextVar[tuple[object, Collection[str]]] = ContextVar("stream", default=(None, ()))
 
 
 class ListenBus:
@@ -65,9 +65,12 @@ class ListenBus:
         self._streams: dict[int, Listener] = {}
 
     @contextmanager
-    def stream(self, exchange: object) -> Generator[None]:
-        """Within this context, a subscription by this task becomes the stream of `exchange`, compared by identity."""
-        token = _STREAM.set(exchange)
+    def stream(self, exchange: object, uris: Collection[str]) -> Generator[None]:
+        """Within this context, a subscription by this task becomes the stream of `exchange`, compared by identity.
+
+        The stream reports changes of the resources `uris`, and of no others.
+        """
+        token = _STREAM.set((exchange, uris))
         try:
             yield
         finally:
@@ -75,7 +78,7 @@ class ListenBus:
 
     def subscribe(self, listener: Listener) -> Callable[[], None]:
         """Send changes to a listener, which must neither raise nor block. Return a function that unsubscribes."""
-        token, exchange_id = object(), id(_STREAM.get())
+        token, exchange_id = object(), id(_STREAM.get()[0])
         self._listeners[token] = self._streams[exchange_id] = listener
 
         def unsubscribe() -> None:
@@ -129,12 +132,13 @@ class ListenStreams:
         """Send the requested changes until cancelled. While a client is slow, a change that recurs is sent once."""
         requested_filter = as_mapping(as_mapping(ctx.params).get("notifications"))
         flags: dict[str, ListKind] = {f"{kind}ListChanged": kind for kind in LIST_KINDS}
-        uris: Any = requested_filter.get("resourceSubscriptions")
+        watched_uris = _STREAM.get()[1]
+        uris = [uri for uri in as_list(requested_filter.get("resourceSubscriptions")) if uri in watched_uris]
         honored_filter: Json = {flag: True for flag in flags if requested_filter.get(flag) is True}
         if uris:
             honored_filter["resourceSubscriptions"] = uris
         subscriptions = {ListChange(kind) for flag, kind in flags.items() if flag in honored_filter}
-        subscriptions |= {ListChange("resource", uri) for uri in uris or ()}
+        subscriptions |= {ListChange("resource", uri) for uri in uris}
         pending, has_pending = dict[ListChange, None](), asyncio.Event()
 
         def listen(change: ListChange) -> None:

@@ -149,14 +149,20 @@ def make_call(tool: str, raw_arguments: RawArguments, report: SettingsReport, *,
             message = error.message.replace(HOW_TO_LIST, "Run coretools-mcp tools to list them.")
             sys.stderr.write(f"coretools-mcp: {visible(message)}\n")
             return CALL_USAGE if error.code == json_rpc.INVALID_PARAMS else CALL_FAILED
-        result = await THREADS.run(lambda: _with_copied_output(result))
-        code = _exit_code(result)
+        result: Json = await THREADS.run(lambda: _with_copied_output(result))
+        code, known_tool = _exit_code(result), app.registry.find(tool)
+        is_own = known_tool is not None and known_tool.is_builtin
+        # Another server's call may have had an effect although its own question was not answered.
+        refusal = outbound.refusal if is_own else outbound.consent_refusal if code == CALL_REFUSED else ""
+        if refusal:
+            code, error = CALL_REFUSED, {"type": ToolErrorType.EXECUTION_DENIED.value, "message": refusal}
+            result = {"content": [{"type": "text", "text": refusal}], "isError": True, "_meta": {ERROR_KEY: error}}
         owner = owner_of(app.pool, tool)
         login = owner.login if owner is not None and owner.wants_login else None
         if code in (CALL_REFUSED, CALL_UNAVAILABLE) and not as_json and login is not None:
             # The result's own text is written for a model.
             show(f"The server {login.alias} needs a login. Run: {login.command}")
-        elif as_json or not (outbound.has_noted_refusal and code == CALL_REFUSED):
+        elif as_json or not refusal:  # standard error has the refusal
             _show(result, as_json=as_json)
         return code
 
@@ -253,7 +259,7 @@ class TerminalOutbound:
     """The client of a call: the person at the terminal, who answers its questions and sees its progress."""
 
     def __init__(self, spinner: Spinner, *, is_sure: bool) -> None:
-        self.has_noted_refusal = False  # whether standard error says that nobody could consent, and names --yes
+        self.refusal = self.consent_refusal = ""  # what was said because nobody could answer a form, or could consent
         self._spinner, self._is_sure = spinner, is_sure
         self._turn = anyio.Lock()  # held while a question is open
 
@@ -269,8 +275,10 @@ class TerminalOutbound:
                 raise MCPError(json_rpc.INVALID_PARAMS, "The form is malformed.") from None
             finally:
                 self._spinner.start()
-            is_refusal = answer["action"] == "decline" and not sys.stdin.isatty()
-            self.has_noted_refusal = is_refusal and is_consent(as_mapping((params or {}).get("requestedSchema")))
+            if answer["action"] == "decline" and not sys.stdin.isatty() and as_mapping(params).get("mode") != "url":
+                schema = as_mapping(as_mapping(params).get("requestedSchema"))
+                self.refusal = _nobody_answers(schema)
+                self.consent_refusal = self.refusal if is_consent(schema) else ""
             return answer
 
     async def notify(self, method: str, params: Json | None) -> None:
@@ -294,13 +302,16 @@ async def _ask(params: Json, *, is_sure: bool) -> Json:
     if is_sure and is_consent(schema):
         return {"action": "accept", "content": {DECISION: Decision.ONCE.value}}
     if not sys.stdin.isatty():
-        show(question_text(message), stream=sys.stderr)
-        outcome = "nothing was done. Use --yes to allow what the call asks for"
-        outcome = outcome if is_consent(schema) else "the question stays unanswered"
-        show(f"Nobody can answer here (standard input is not a terminal), so {outcome}.", stream=sys.stderr)
+        show(question_text(message), _nobody_answers(schema), stream=sys.stderr)
         return {"action": "decline"}
     if not schema.get("properties"):  # a plain yes or no
         show("", question_text(message), stream=sys.stderr)
         return {"action": "accept", "content": {}} if await says_yes("Accept?") else {"action": "decline"}
     content = await fill_in(message, schema)
     return {"action": "cancel"} if content is None else {"action": "accept", "content": content}
+
+
+def _nobody_answers(schema: Json) -> str:
+    outcome = "nothing was done. Use --yes to allow what the call asks for"
+    outcome = outcome if is_consent(schema) else "the question stays unanswered"
+    return f"Nobody can answer here (standard input is not a terminal), so {outcome}."

@@ -66,7 +66,7 @@ from server.upstreams.session.list_reader import (
 from server.upstreams.session.protocol_era import ANNOUNCED_EXTENSIONS, DECLARED_EXTENSIONS, TASKS
 from server.upstreams.session.protocol_era import SKILLS as SKILLS_EXTENSION
 from server.upstreams.session.upstream_session import UpstreamSession
-from server.upstreams.wire.json_rpc_channel import ConnectionLostError, Observer, RelayError
+from server.upstreams.wire.json_rpc_channel import ConnectionLostError, Observer, RelayError, UpstreamError
 from server.upstreams.wire.origin_meta import list_meta, listed_for, with_origin
 from tools.call.tool_registry import ToolRegistry
 from tools.contract.display import visible, visible_line
@@ -302,15 +302,14 @@ class ResourceAndPromptRouter:
                     return await self._call_next_or_raise(ctx, call_next, uri)
                 return await self._forward(ctx, route.upstream, {"uri": route.uri})
             case "prompts/get":
-                prompt = await self._find_or_wait(self._prompt, as_mapping(ctx.params).get("name"))
-                return await (call_next(ctx) if prompt is None else self._forward(ctx, prompt[0], {"name": prompt[1]}))
+                return await self._get_prompt(ctx, call_next)
             case "completion/complete":
                 ref = as_mapping(as_mapping(ctx.params).get("ref"))
                 if isinstance(uri := ref.get("uri"), str):
                     if (route := await self._find_or_wait(partial(self._route, ctx), uri)) is not None:
-                        return await self._forward(ctx, route.upstream, {"ref": {**ref, "uri": route.uri}})
+                        return await self._complete(ctx, route.upstream, {**ref, "uri": route.uri})
                 elif (prompt := await self._find_or_wait(self._prompt, ref.get("name"))) is not None:
-                    return await self._forward(ctx, prompt[0], {"ref": {**ref, "name": prompt[1]}})
+                    return await self._complete(ctx, prompt[0], {**ref, "name": prompt[1]})
                 return await call_next(ctx)
             case "subscriptions/listen":
                 return await self._listen(ctx, call_next)
@@ -340,6 +339,15 @@ class ResourceAndPromptRouter:
             return await self._call_next_or_raise(ctx, call_next, uri)
         return await self._forward(ctx, route.upstream, {"uri": route.uri})
 
+    async def _get_prompt(self, ctx: RequestContext, call_next: CallNext) -> Any:
+        prompt = await self._find_or_wait(self._prompt, as_mapping(ctx.params).get("name"))
+        if prompt is None:
+            return await call_next(ctx)
+        upstream, name = prompt
+        self._check_permitted(upstream, ctx)
+        _check_prompt_arguments(upstream, name, as_mapping(ctx.params).get("arguments"))
+        return await self._forward(ctx, upstream, {"name": name})
+
     async def _listen(self, ctx: RequestContext, call_next: CallNext) -> Any:
         """Handle `subscriptions/listen`: send changes to a client of the 2026-07-28 revision."""
         filters = as_mapping(as_mapping(ctx.params).get("notifications"))
@@ -352,11 +360,11 @@ class ResourceAndPromptRouter:
             except MCPError as error:
                 logger.info("a client cannot watch a resource: %s", visible_line(error.message))
             else:
-                # Omit unknown URIs, because a stream cannot report an error for them.
+                # Omit unknown URIs: the acknowledgement names only what the stream reports.
                 if route is not None and self._is_permitted(route.upstream.alias, ctx):
                     routes.append(route)
-        async with self.watching.watched(routes, exchange):
-            with self._dependencies.bus.stream(exchange):
+        async with self.watching.watched(routes, exchange) as uris:
+            with self._dependencies.bus.stream(exchange, uris):
                 if not names:
                     return await call_next(ctx)
                 if not knows_tasks(exchange):
@@ -496,6 +504,15 @@ class ResourceAndPromptRouter:
             result = {**result, "skill": with_origin(skill, upstream.alias)}
         return result
 
+    async def _complete(self, ctx: RequestContext, upstream: Upstream, ref: Json) -> Json:
+        try:
+            return await self._forward(ctx, upstream, {"ref": ref})
+        except MCPError as error:
+            if error.code != METHOD_NOT_FOUND:
+                raise
+        # This server declares completion because other upstreams may have it.
+        return {"completion": {"values": []}}
+
     async def _subscribe(self, ctx: RequestContext, call_next: CallNext) -> Json:
         """Subscribe or unsubscribe a handshake-era client."""
         uri = as_mapping(ctx.params).get("uri")
@@ -511,6 +528,9 @@ class ResourceAndPromptRouter:
             else:
                 self.watching.unsubscribe(route, exchange)
         except (RelayError, ToolError, TimeoutError) as error:
+            if isinstance(error, UpstreamError) and error.code == METHOD_NOT_FOUND:
+                message = f"The server {route.upstream.alias} does not support subscriptions to resources."
+                raise MCPError(INVALID_PARAMS, message, {"uri": uri}) from None
             raise protocol_error_for(error, route.upstream.alias, exchange) from None
         return {}
 
@@ -608,6 +628,15 @@ class ResourceAndPromptRouter:
                 name_lists.append(NameList(upstream.alias, names, upstream.entry.prefix == "alias"))
             self._prompts = name_map(name_lists, self._own_offer.prompts, self._name_budget)
         return self._prompts
+
+
+def _check_prompt_arguments(upstream: Upstream, name: str, arguments: Any) -> None:
+    """Raise `MCPError` if a required argument of a prompt is missing: some servers report that as an internal error."""
+    for prompt in upstream.offer.items(PROMPTS):
+        declared = map(as_mapping, as_list(prompt.get("arguments")) if prompt["name"] == name else [])
+        required = [argument.get("name") for argument in declared if argument.get("required") is True]
+        if missing := [visible_line(str(key)) for key in required if key not in as_mapping(arguments)]:
+            raise MCPError(INVALID_PARAMS, f"Arguments that the prompt requires are missing: {', '.join(missing)}.")
 
 
 def _list_result(ctx: RequestContext, kind: OfferedKind, items: list[Json]) -> Json:

@@ -321,6 +321,32 @@ def test_a_wrong_call_prints_one_sentence_and_has_its_own_exit_code(
 
 
 @pytest.mark.requirement("cli.call.exit-codes")
+@pytest.mark.parametrize(
+    ("tool", "arguments", "expected"),
+    [
+        (
+            "ask_user_question",
+            {"questions": [{"question": "Which?", "header": "Name", "type": "text"}]},
+            "the question stays unanswered.",
+        ),
+        ("write_file", {"file_path": "new.txt", "content": "x"}, "Use --yes to allow what the call asks for."),
+    ],
+)
+def test_a_call_about_which_nobody_could_be_asked_is_refused_and_its_json_says_so(
+    tool: str, arguments: dict[str, Any], expected: str, root: Path
+) -> None:
+    call = ("call", "--json", tool, f"--arguments={json.dumps(arguments)}", "--workspace", str(root))
+    result = run(*call)
+    assert result.returncode == 77, result.stdout
+    answer = json.loads(result.stdout)
+    (block,) = answer["content"]
+    assert (answer["isError"], block["text"].endswith(expected)) == (True, True), answer
+    assert "structuredContent" not in answer
+    assert block["text"] in result.stderr
+    assert not (root / "new.txt").exists()
+
+
+@pytest.mark.requirement("cli.call.exit-codes")
 def test_a_failed_tool_and_an_absent_server_have_their_own_exit_codes(root: Path, tmp_path: Path) -> None:
     settings = {"mcpServers": {"gone": {"command": "no-such-program-anywhere"}}}
     options = ("--workspace", str(root), "--config", str(write_config(tmp_path, settings)))

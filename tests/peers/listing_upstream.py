@@ -6,6 +6,7 @@ The argument is the orders, as JSON. Besides `name` and the lists, they may have
 
 - `filled`: [COUNT, SIZE]; lists COUNT more tools, each with a description of SIZE bytes.
 - `silent`: methods that are not answered.
+- `plain`: the server has neither completion nor subscriptions, and declares neither.
 - `after`: a file; the server says nothing until that file exists.
 - `orders`: a file with more orders.
 - `ends`: the server ends at once.
@@ -33,6 +34,8 @@ LISTS = {
     "resources/templates/list": "resourceTemplates",
 }
 
+EXTRAS = ("completion/complete", "resources/subscribe", "resources/unsubscribe")  # what a `plain` server lacks
+
 CAPABILITIES = {
     "tools": {"listChanged": True},
     "prompts": {"listChanged": True},
@@ -45,6 +48,8 @@ CAPABILITIES = {
 def answer(orders: dict[str, Any], method: str, params: dict[str, Any]) -> dict[str, Any]:
     name = orders["name"]
     capabilities: dict[str, Any] = {"tools": {}} if "live" in orders else CAPABILITIES
+    if "plain" in orders:
+        capabilities = {"tools": {}, "prompts": {}, "resources": {}}
     match method:
         case "server/discover":
             return {"supportedVersions": ["2026-07-28"], "capabilities": capabilities, "resultType": "complete"}
@@ -107,7 +112,7 @@ def main(orders: dict[str, Any]) -> None:
         result = answer(orders, method, message.get("params") or {})
         if result.get("isError") and orders["live"] is not True:
             say({"id": message["id"], "error": {"code": orders["live"], "message": "no"}})
-        elif method == "server/discover" and "modern" not in orders:
+        elif (method == "server/discover" and "modern" not in orders) or ("plain" in orders and method in EXTRAS):
             say({"id": message["id"], "error": {"code": -32601, "message": "unknown"}})
         else:
             say({"id": message["id"], "result": result})

@@ -25,7 +25,7 @@ import anyio
 
 from server.clients.announcements import NOTIFY_SECONDS, ListChange, ListenBus
 from server.clients.client_request import Exchange
-from server.protocol.json_rpc import INVALID_PARAMS, Json, MCPError, as_list, as_mapping
+from server.protocol.json_rpc import INVALID_PARAMS, METHOD_NOT_FOUND, Json, MCPError, as_list, as_mapping
 from server.upstreams.catalog.upstream_tool import app_links
 from server.upstreams.connections.client_sessions import key_of
 from server.upstreams.connections.connection import SessionKey, Upstream
@@ -33,7 +33,7 @@ from server.upstreams.connections.pool import bounded_gather
 from server.upstreams.relay.request_relay import Relay
 from server.upstreams.session.list_reader import RESOURCES, SKILLS, TEMPLATES, TOOLS, resource_with_visible_texts
 from server.upstreams.session.upstream_session import ChangeStream, UpstreamSession
-from server.upstreams.wire.json_rpc_channel import ConnectionLostError, RelayError
+from server.upstreams.wire.json_rpc_channel import ConnectionLostError, RelayError, UpstreamError
 from server.upstreams.wire.origin_meta import with_origin
 from tools.contract.tool_errors import ToolError, ToolErrorType
 
@@ -288,6 +288,8 @@ class Watch:
             listing_session, stream = upstream.session, upstream.change_stream
             if listing_session is None or stream is None or listing_session.lost.is_set():
                 raise ConnectionLostError
+            if not listing_session.era.announces("resources", "subscribe"):
+                raise UpstreamError({"code": METHOD_NOT_FOUND, "message": "no subscriptions"})
             session = listing_session
             stream.watch(self.uri)
         else:
@@ -381,11 +383,13 @@ class Watching:
             self._end(watch)
 
     @asynccontextmanager
-    async def watched(self, routes: list[Route], exchange: Exchange) -> AsyncGenerator[None]:
-        """Watch resources until the context exits; refusals by an upstream are only logged.
+    async def watched(self, routes: list[Route], exchange: Exchange) -> AsyncGenerator[set[str]]:
+        """Watch resources until the context exits. Yields their names, without those that an upstream refused.
 
         The subscriptions start concurrently. Slow ones are not awaited: the stream also reports other changes.
         """
+        routes = list(dict.fromkeys(routes[:MAX_WATCHED]))
+        names = {route.name for route in routes}
         watches: list[Watch] = []
         scope = anyio.CancelScope()
         is_late = False
@@ -395,6 +399,7 @@ class Watching:
                 watch = await self._begin(route, exchange)
             except (RelayError, ToolError, TimeoutError):
                 route.upstream.log.info("a resource of upstream %s cannot be watched", route.upstream.alias)
+                names.discard(route.name)
                 return
             if scope.cancel_called:
                 self._end(watch)
@@ -405,10 +410,10 @@ class Watching:
                 route.upstream.resource_updated(route.uri, key_of(exchange))
 
         try:
-            jobs = [partial(begin, route) for route in dict.fromkeys(routes[:MAX_WATCHED])]
+            jobs = [partial(begin, route) for route in routes]
             if jobs and self._pool.tasks is not None:
                 is_late = not await bounded_gather(self._pool.tasks, jobs, scope)
-            yield
+            yield names
         finally:
             scope.cancel()
             for watch in watches:
