@@ -357,9 +357,7 @@ def test_tools_of_the_last_run_are_forgotten_once_their_server_is_reached_differ
 
 
 @pytest.mark.requirement("consent.upstream")
-def test_a_call_may_omit_a_required_argument_that_has_a_default_and_a_refusal_names_few_arguments(
-    context: ToolContext,
-) -> None:
+def test_a_call_may_omit_a_required_argument_that_has_a_default_and_a_refusal_names_few_arguments() -> None:
     catalog, registry = catalog_of({"a": entry()})
     names = [f"n{number}" for number in range(30)]
     schemas: list[tuple[Json, str]] = [
@@ -371,8 +369,7 @@ def test_a_call_may_omit_a_required_argument_that_has_a_default_and_a_refusal_na
         catalog.set_listed("a", [{"name": "t", "inputSchema": schema}], unreachable)
         tool = registry.get_tool("a__t")
         with pytest.raises(InvalidToolParamsError) as error:
-            anyio.run(tool.should_confirm_execute, Json(), context)
+            tool.check_before_question({})
         assert error.value.message.endswith(f" is required. Accepted: {accepted}.")
         assert error.value.message.count(" is required.") <= 20
-        details = anyio.run(tool.should_confirm_execute, dict.fromkeys(["text", *names], "a"), context)
-        assert isinstance(details, McpConfirmation)
+        tool.check_before_question(dict.fromkeys(["text", *names], "a"))
